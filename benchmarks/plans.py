@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slipstick.ir.graph import Graph
+from slipstick.ir.placement import TP
 from slipstick.ir.plan import Family, PlanTable, make_plan
 from slipstick.ir.plan.divisibility import legal_degrees
 
@@ -24,7 +25,7 @@ def random_plans(lowered: Graph, num_plans: int) -> PlanTable:
     family = Family(sp=True)
     shortest = make_plan(num_gpus=1, seq_len=_SHORTEST, family=family)
     draw = np.random.default_rng(_SEED)
-    tp = draw.choice(np.array(legal_degrees(lowered, shortest, "tp"), dtype=np.float64), num_plans)
+    tp = draw.choice(np.array(legal_degrees(lowered, shortest, TP.group), dtype=np.float64), num_plans)
     dp, micro, num_micro, length = (_integers(draw, most, num_plans) for most in (128, 16, 64, 32))
     return PlanTable(family, tp * dp, tp, dp, micro, num_micro, length * _SHORTEST, np.zeros(num_plans))
 

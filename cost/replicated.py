@@ -7,7 +7,7 @@ from math import prod
 
 from ..ir.graph import Graph
 from ..ir.ops import work_of
-from ..ir.placement import Shard
+from ..ir.placement import TP, Shard
 from ..ir.records import dataclass
 from ..ir.sizes.expr import Expr
 
@@ -45,8 +45,8 @@ class Replicated:
         held = ((name, kind.num_bytes, count) for name, kind, count in graph.distinct_parameters())
         nodes = ((n.scope, work_of(r, n).tensor_flops, counts[r.name]) for r in graph.regions for n in r.nodes)
         # Other axes divide both sides alike.
-        alone = {**sizes, **dict.fromkeys(graph.axes, 1.0)}
-        parameters, modules = _shares(held, alone, sizes["tp"]), _shares(nodes, alone, sizes["tp"])
+        alone = {**sizes, **{str(axis): 1.0 for axis in graph.axes}}
+        parameters, modules = _shares(held, alone, sizes[TP]), _shares(nodes, alone, sizes[TP])
         return cls(sum(p for _, p in parameters), sum(p for _, p in modules), parameters, modules)
 
     @property
@@ -90,7 +90,7 @@ def _shares(quantities: Iterable[tuple[str, Expr, int]], alone: Mapping[str, flo
         if not quantity.terms:
             continue
         if quantity not in known:
-            known[quantity] = float(quantity.evaluate(alone)), float(quantity.evaluate({**alone, "tp": tp}))
+            known[quantity] = float(quantity.evaluate(alone)), float(quantity.evaluate({**alone, TP: tp}))
         all_of_it, mine = known[quantity]
         whole += count * all_of_it
         part = count * max(tp * mine - all_of_it, 0.0) / (tp - 1)

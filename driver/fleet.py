@@ -19,6 +19,7 @@ from ..cost.step.rollup import StepSeconds, piped, spent_by_regions
 from ..cost.step.stage_time import PHASES, Spent, StageTimer
 from ..ir.errors import PlanError, UsageError
 from ..ir.graph import Workload
+from ..ir.placement import PP
 from ..ir.plan import Plan, rank_order
 from ..ir.plan.layout.stages import lay_sizes
 from ..ir.plan.precision import check_units
@@ -182,7 +183,7 @@ def _check(plan: Plan, fleet: Fleet) -> None:
             f"pipeline; on several machines use a schedule with one, such as {USUAL}"
         )
     order = rank_order(plan.family.order)
-    if order[-1] != "pp":
+    if order[-1] != PP:
         raise PlanError(
             f"order={plan.family.order}: stages on several machines need pp outermost, so that the ranks of a stage "
             "stand on one of them; nearest: --order tp-cp-ep-dp-pp"

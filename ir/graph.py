@@ -14,7 +14,7 @@ from functools import cached_property, lru_cache
 
 from .errors import InternalError
 from .meaning import Argument, Meaning
-from .placement import Placement
+from .placement import AxisGroup, MeshAxis, Placement
 from .records import dataclass
 from .sizes.expr import Dim, Expr, as_expr, product, symbol, total
 from .types import DType, TensorType
@@ -81,11 +81,14 @@ class Value:
     role: Role = Role.RESULT
     name: str = ""
     saved: bool = False
-    placements: tuple[tuple[str, Placement], ...] = ()
+    placements: tuple[tuple[MeshAxis, Placement], ...] = ()
 
     def placement(self, axis: str) -> Placement | None:
         """Return the placement along one axis, None when the graph is not sharded over it."""
-        return dict(self.placements).get(axis)
+        for name, lies in self.placements:
+            if name == axis:
+                return lies
+        return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,19 +215,19 @@ class Run:
 class Constraint:
     """A dim that a degree must divide: `dim % axis == 0`, with the place that needs it, or what it counts there.
 
-    Several axes joined by `+` divide it together: experts are sharded over `tp+ep`. `copied` things may also be held
+    Several axes divide it together: experts are sharded over `tp+ep`. `copied` things may also be held
     by several ranks each: the degree divides the dim or is a multiple of it.
     """
 
     dim: Dim
-    axis: str
+    axis: AxisGroup
     where: str
     copied: bool = False
 
     @property
-    def axes(self) -> tuple[str, ...]:
+    def axes(self) -> tuple[MeshAxis, ...]:
         """The mesh axes, innermost first."""
-        return tuple(self.axis.split("+"))
+        return self.axis.axes
 
     @property
     def binds(self) -> bool:
@@ -234,26 +237,21 @@ class Constraint:
 
 # Lowerings of one model ask it of the same few dims again and again.
 @lru_cache(maxsize=2048)
-def _binds(dim: Dim, axes: tuple[str, ...]) -> bool:
+def _binds(dim: Dim, axes: tuple[MeshAxis, ...]) -> bool:
     degrees = product(map(symbol, axes))
     return not degrees.symbols.isdisjoint((as_expr(dim) / degrees).symbols)
 
 
 @dataclass(frozen=True, slots=True)
 class Hint:
-    """What a model says of its own layers: along `axis` (tp or ep), the layer at `path` is split in this style.
+    """What a model says of its own layers: over `axis` (tp or ep), the layer at `path` is split in this style.
 
     Paths have stars for layer numbers; styles are words of the model's library.
     """
 
-    axis: str
+    axis: MeshAxis
     path: str
     style: str
-
-    @property
-    def axes(self) -> tuple[str, ...]:
-        """The mesh axes, innermost first."""
-        return tuple(self.axis.split("+"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -311,7 +309,7 @@ class Graph:
     regions: tuple[Region, ...]
     schedule: tuple[Run, ...]
     constraints: tuple[Constraint, ...] = ()
-    axes: tuple[str, ...] = ()
+    axes: tuple[MeshAxis, ...] = ()
     notes: tuple[str, ...] = field(default=())
     max_positions: int = 0
     hints: tuple[Hint, ...] = ()

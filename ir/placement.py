@@ -1,13 +1,95 @@
-"""Where a tensor lies along one mesh axis: sharded, replicated or partial, in DTensor's words."""
+"""Mesh axes and groups of them; where a tensor lies along one: sharded, replicated or partial, in DTensor's words.
+
+An *axis* is an axis of the mesh of ranks, a *dim* is a dimension of a tensor.
+"""
 
 from __future__ import annotations
 
 import re
 from dataclasses import replace
+from enum import StrEnum
+from functools import lru_cache
 from typing import TypeAlias
 
 from .errors import ParseError
 from .records import dataclass
+
+
+class MeshAxis(StrEnum):
+    """An axis of the mesh of ranks, innermost first; its text is the symbol of its degree in a lowered graph.
+
+    `up` is the part of context parallelism that exchanges sequence for heads, `fsdp` the replicas that share states
+    where groups are copies; `cp` and `dp` are what is left.
+    """
+
+    TP = "tp"
+    UP = "up"
+    CP = "cp"
+    EP = "ep"
+    FSDP = "fsdp"
+    DP = "dp"
+    PP = "pp"
+
+    __repr__ = str.__repr__
+
+    @property
+    def group(self) -> AxisGroup:
+        """The group of this axis alone."""
+        return group_axes((self,))
+
+
+TP, UP, CP, EP, FSDP, DP, PP = AXES = tuple(MeshAxis)
+# The symbols of their degrees: plain texts, which tables of plans look up faster.
+DEGREES: tuple[str, ...] = tuple(axis.value for axis in AXES)
+
+
+class AxisGroup(str):
+    """Mesh axes whose ranks form one group, innermost first, or the pieces that one axis falls into.
+
+    It is its text, under which messages are sorted, kept and printed: `ep+dp`; `tp/8` where neighbours over `tp` hold
+    a copy of the same one of 8 things, and nothing for no axis. ParseError for what is no axis.
+
+    >>> AxisGroup("ep+dp").axes, AxisGroup("tp/8").pieces
+    (('ep', 'dp'), 8)
+
+    Attributes:
+        axes: the mesh axes.
+        pieces: things that the ranks of the axis share; 0 where all ranks form the group.
+    """
+
+    __slots__ = ("axes", "pieces")
+    axes: tuple[MeshAxis, ...]
+    pieces: int
+
+    def __new__(cls, text: str = "") -> AxisGroup:
+        """Read the text."""
+        names, slash, pieces = text.partition("/")
+        group = super().__new__(cls, text)
+        try:
+            group.axes = tuple(MeshAxis(name) for name in names.split("+")) if text else ()
+            group.pieces = int(pieces) if slash else 0
+        except ValueError as error:
+            raise ParseError(f"'{text}' is no group of mesh axes; allowed: {', '.join(AXES)}, joined by +") from error
+        return group
+
+    @property
+    def booked_on(self) -> str:
+        """The axis that its messages are booked on: the outermost one, `cp` for `up`; empty without axes."""
+        last = self.axes[-1] if self.axes else ""
+        return CP if last == UP else last
+
+
+NO_AXES = AxisGroup()
+
+
+@lru_cache(maxsize=512)
+def group_axes(axes: tuple[MeshAxis, ...], pieces: int = 0) -> AxisGroup:
+    """Return the group of some axes, innermost first, or of those that hold one of so many pieces.
+
+    >>> group_axes((CP, DP)), group_axes((TP,), 8)
+    ('cp+dp', 'tp/8')
+    """
+    return AxisGroup("+".join(axes) + (f"/{pieces}" if pieces else ""))
 
 
 @dataclass(frozen=True, slots=True)

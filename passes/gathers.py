@@ -9,6 +9,7 @@ from ..ir.graph import Node, Phase, Region, Role
 from ..ir.ops import Trait, has
 from ..ir.ops.collectives import CollectiveAttrs
 from ..ir.ops.quantise import QuantiseAttrs
+from ..ir.placement import CP, UP
 from ..ir.rewriter import RegionRewriter
 from ..ir.sizes.expr import Expr, total
 
@@ -48,7 +49,7 @@ def _parameter(region: Region, value: int) -> GatheredParameter | None:
 def gathers_sequence(node: Node) -> bool:
     """Whether a node brings the keys and values of other context-parallel ranks: they are never kept."""
     attrs = node.attrs
-    return has(node, Trait.GATHERS) and isinstance(attrs, CollectiveAttrs) and set(attrs.axes) <= {"cp", "up"}
+    return has(node, Trait.GATHERS) and isinstance(attrs, CollectiveAttrs) and {CP, UP}.issuperset(attrs.axis.axes)
 
 
 def held_gathered(region: Region) -> Expr:

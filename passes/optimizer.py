@@ -9,8 +9,7 @@ from ..ir.graph import Graph, Node, Phase, Region, Value, Workload
 from ..ir.ops.collectives import CollectiveAttrs
 from ..ir.ops.optimizer import OptimizerAttrs
 from ..ir.ops.tensors.layout import SliceAttrs
-from ..ir.placement import Replicate, Shard
-from ..ir.plan import AXES
+from ..ir.placement import AXES, AxisGroup, Replicate, Shard, group_axes
 from ..ir.plan.optimizer_states import check_states
 from ..ir.records import dataclass
 from ..ir.rewriter import RegionRewriter
@@ -79,11 +78,10 @@ def _like(at: RegionRewriter, param: int) -> int:
     return at.add(Value(0, v.type, 0, placements=v.placements), v.storage)
 
 
-def _cut_axes(region: Region, param: int, grad: int) -> str:
-    """The axes over which a parameter is the same on all ranks and its gradient is in shards, joined by `+`."""
+def _cut_axes(region: Region, param: int, grad: int) -> AxisGroup:
+    """The axes over which a parameter is the same on all ranks and its gradient is in shards."""
     whole, cut = dict(region.by_id[param].placements), dict(region.by_id[grad].placements)
-    axes = [a for a in AXES if isinstance(whole.get(a), Replicate) and isinstance(cut.get(a), Shard)]
-    return "+".join(axes)
+    return group_axes(tuple(a for a in AXES if isinstance(whole.get(a), Replicate) and isinstance(cut.get(a), Shard)))
 
 
 def _shard(at: RegionRewriter, param: int, grad: int) -> int:

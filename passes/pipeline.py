@@ -10,7 +10,7 @@ from ..ir.graph import Graph, Node, Phase, Region, Role, Run, Value, Workload
 from ..ir.layers import layer_row
 from ..ir.ops import Trait, has
 from ..ir.ops.collectives import CollectiveAttrs
-from ..ir.placement import Placement, Replicate, Shard
+from ..ir.placement import PP, TP, MeshAxis, Placement, Replicate, Shard
 from ..ir.plan.layout.stages import BOUNDARY, SHARED
 from ..ir.records import dataclass
 from ..ir.sizes.expr import Expr, as_expr, symbol
@@ -18,7 +18,6 @@ from ..ir.sizes.fixed_sizes import fixed_samples
 from ..ir.types import TensorType
 from .base import Pass, PassResult, require, require_sharded
 
-PP, TP = "pp", "tp"
 _PHASES = (Phase.FORWARD, Phase.BACKWARD)
 
 
@@ -30,7 +29,7 @@ class _Crossing:
     stays: bool
 
     @property
-    def kind(self) -> tuple[str, TensorType, tuple[tuple[str, Placement], ...]]:
+    def kind(self) -> tuple[str, TensorType, tuple[tuple[MeshAxis, Placement], ...]]:
         """What of it a message depends on."""
         return str(self.stays), self.value.type, self.value.placements
 
@@ -82,7 +81,7 @@ class Pipeline(Pass):
         return PassResult(replace(wider, axes=(*graph.axes, PP)), changed=True)
 
 
-_Kind: TypeAlias = tuple[tuple[tuple[str, TensorType, tuple[tuple[str, Placement], ...]], ...], ...]
+_Kind: TypeAlias = tuple[tuple[tuple[str, TensorType, tuple[tuple[MeshAxis, Placement], ...]], ...], ...]
 
 
 def _between(name: str, border: _Border, scatter: bool) -> Region:
@@ -121,12 +120,12 @@ class _Boundary:
             Value(start + 1, v.type, start, placements=v.placements),
             Value(start + 2, v.type, start + 2, placements=v.placements, saved=stays and v is whole),
         ]
-        attrs = CollectiveAttrs(PP, why=why)
+        attrs = CollectiveAttrs(PP.group, why=why)
         self.nodes.append(Node("send", (start,), (start + 1,), attrs, phase=phase))
         self.nodes.append(Node("recv", (start + 1,), (start + 2,), attrs, phase=phase))
         if v is not whole:
             self.values.append(Value(start + 3, whole.type, start + 3, placements=whole.placements, saved=stays))
-            gather = CollectiveAttrs(TP, v.type.rank - 1, f"pieces of {why} put together over {TP}")
+            gather = CollectiveAttrs(TP.group, v.type.rank - 1, f"pieces of {why} put together over {TP}")
             self.nodes.append(Node("all_gather", (start + 2,), (start + 3,), gather, phase=phase))
 
 

@@ -9,7 +9,7 @@ from ..ir.graph import Graph, Node, Port, Region, Value, Workload
 from ..ir.meaning import In, Meaning, OperatorCall, Out
 from ..ir.ops.collectives import CollectiveAttrs
 from ..ir.ops.tensors.normalize import ReduceAttrs
-from ..ir.placement import REPLICATE, Shard
+from ..ir.placement import CP, REPLICATE, TP, Shard, group_axes
 from ..ir.records import dataclass
 from ..ir.rewriter import RegionRewriter
 from ..ir.sizes.expr import Dim, as_dim, product, symbol
@@ -18,7 +18,7 @@ from ..ir.types import DType
 from .base import Pass, PassResult
 
 # Axes over which a vocabulary may be split, innermost first.
-_AXES, _SCOPE = ("tp", "cp"), "sampler"
+_AXES, _SCOPE = (TP, CP), "sampler"
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,11 +65,11 @@ def _whole(at: RegionRewriter, logits: Value) -> Value:
     if not cut:
         return logits
     *outer, width = logits.type.dims
-    axes = sorted(cut, key=_AXES.index)
+    axes = tuple(sorted(cut, key=_AXES.index))
     full: Dim = as_dim(evened(width) * product(map(symbol, axes)))
     placements = tuple((a, REPLICATE if a in axes else p) for a, p in logits.placements)
     like = replace(logits, type=logits.type.with_dims((*outer, full)), placements=placements)
-    attrs = CollectiveAttrs("+".join(axes), dim, "logits of all ranks, of which tokens are drawn")
+    attrs = CollectiveAttrs(group_axes(axes), dim, "logits of all ranks, of which tokens are drawn")
     whole = at.add(like)
     at.append(Node("all_gather", (logits.id,), (whole,), attrs, _SCOPE))
     return at.values[whole]

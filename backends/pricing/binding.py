@@ -217,6 +217,6 @@ def _batch(table: int, messages: Sequence[tuple[int, Messages]]) -> CollectiveBa
     counts = [len(m.group.entries) for _, m in messages]
     rows = np.concatenate([np.arange(m.rows.start, m.rows.stop) for _, m in messages])
     columns = [np.repeat(column, counts) for column in zip(*(m.ranks for _, m in messages), strict=True)]
-    copies = np.repeat([float(m.group.axis.partition("/")[2] or 1) for _, m in messages], counts)
+    copies = np.repeat([float(m.group.axis.pieces or 1) for _, m in messages], counts)
     pairs = tuple(zip(columns[::2], columns[1::2], strict=True))
     return CollectiveBatch(table, tuple(messages), rows, pairs, copies[:, None])

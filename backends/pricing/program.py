@@ -17,7 +17,8 @@ from ...ir.ops.base import NO_ATTRS, Attrs
 from ...ir.ops.collectives import CollectiveAttrs, message_bytes
 from ...ir.ops.tensors.normalize import NormAttrs
 from ...ir.ops.tensors.pointwise import ElementwiseAttrs
-from ...ir.plan import AXES, ORDER, rank_order
+from ...ir.placement import AXES, NO_AXES, AxisGroup, MeshAxis
+from ...ir.plan import ORDER, rank_order
 from ...ir.records import dataclass
 from ...ir.sizes.expr import Expr, Num, as_expr, product, symbol, total
 from ...ir.sizes.exprtable import ExprTable
@@ -50,7 +51,7 @@ class PricedEntry:
     count: int
     dtype: DType
     work: Work
-    axis: str = ""
+    axis: AxisGroup = NO_AXES
     message: Expr | None = None
     across: float = 1.0
     attrs: Attrs = NO_ATTRS
@@ -58,7 +59,7 @@ class PricedEntry:
     second: DType | None = None
     trains: bool = True
     inside: tuple[str, ...] = ()
-    behind: str = ""
+    behind: AxisGroup = NO_AXES
 
     @property
     def mixed(self) -> bool:
@@ -82,7 +83,7 @@ class PricingGroup:
     symbols: Symbols
     entries: tuple[PricedEntry, ...]
     exprs: tuple[Expr, ...]
-    axis: str = ""
+    axis: AxisGroup = NO_AXES
     collective: str = ""
     across: float = 1.0
     owners: Owners | None = None
@@ -201,7 +202,7 @@ def compile_graph(graph: Graph, order: str = ORDER) -> CompiledProgram:
     trains = graph.workload is Workload.TRAIN
     for region in graph.regions:
         for entry, own in _entries(region, graph.counts[region.name], trains):
-            axis = entry.axis if entry.message is not None else ""
+            axis = entry.axis if entry.message is not None else NO_AXES
             found.setdefault(_symbols(own, axis, entry.behind, graph.axes, order), []).append(entry)
     axes = {e.axis for entries in found.values() for e in entries if e.message is not None}
     ranks = _padded({axis: factor_exprs(axis, graph.axes, order) for axis in axes})
@@ -226,7 +227,7 @@ def _entries(region: Region, count: int, trains: bool) -> tuple[tuple[PricedEntr
 def _entry(region: Region, node: Node, work: Work, inside: Sequence[Node], count: int, trains: bool) -> PricedEntry:
     """One kernel of a region, of one node with its work or of several."""
     kind = op_def(node.op).kind
-    axis, across = (node.attrs.axis, node.attrs.across) if isinstance(node.attrs, CollectiveAttrs) else ("", 1.0)
+    axis, across = (node.attrs.axis, node.attrs.across) if isinstance(node.attrs, CollectiveAttrs) else (NO_AXES, 1.0)
     dtype, second = operand_types(region, node)
     # What a kernel does; a message takes its own bytes, whatever is put into its buffers on the way.
     alone = len(inside) == 1 or has(node, OpClass.COMMUNICATION)
@@ -252,7 +253,7 @@ def _entry(region: Region, node: Node, work: Work, inside: Sequence[Node], count
     )
 
 
-def _padded(found: Mapping[str, Sequence[tuple[Expr, Expr]]]) -> Mapping[str, Sequence[Expr]]:
+def _padded(found: Mapping[AxisGroup, Sequence[tuple[Expr, Expr]]]) -> Mapping[AxisGroup, Sequence[Expr]]:
     """Give all groups of ranks as many contiguous_axis_runs, the last ones of one rank."""
     most = max(map(len, found.values()), default=0)
     return {axis: [*chain(*pairs), *[as_expr(1)] * (2 * (most - len(pairs)))] for axis, pairs in found.items()}
@@ -271,9 +272,9 @@ def _joined(found: Mapping[Symbols, Sequence[PricedEntry]]) -> Mapping[Symbols, 
     return homes
 
 
-def _table(symbols: Symbols, entries: Sequence[PricedEntry], ranks: Mapping[str, Sequence[Expr]]) -> PricingTable:
+def _table(symbols: Symbols, entries: Sequence[PricedEntry], ranks: Mapping[AxisGroup, Sequence[Expr]]) -> PricingTable:
     compute: dict[OpClass, list[PricedEntry]] = {}
-    batches: dict[tuple[str, str, float], list[PricedEntry]] = {}
+    batches: dict[tuple[AxisGroup, str, float], list[PricedEntry]] = {}
     for entry in entries:
         if entry.message is None:
             compute.setdefault(entry.kind if entry.kind in _APART else OpClass.ELEMENTWISE, []).append(entry)
@@ -284,19 +285,19 @@ def _table(symbols: Symbols, entries: Sequence[PricedEntry], ranks: Mapping[str,
     return PricingTable.of(symbols, [MergedEntries.of(g) for g in groups])
 
 
-def _batch(symbols: Symbols, entries: Sequence[PricedEntry], ranks: Mapping[str, Sequence[Expr]]) -> PricingGroup:
+def _batch(symbols: Symbols, entries: Sequence[PricedEntry], ranks: Mapping[AxisGroup, Sequence[Expr]]) -> PricingGroup:
     first = entries[0]
     messages = [e.message or as_expr(0) for e in entries]
     return PricingGroup(symbols, tuple(entries), (*messages, *ranks[first.axis]), first.axis, first.op, first.across)
 
 
-def _reduced_before(region: Region, inside: Sequence[Node]) -> str:
-    """The mesh axis of the all-reduce whose result a kernel of several nodes reads, empty where there is none."""
+def _reduced_before(region: Region, inside: Sequence[Node]) -> AxisGroup:
+    """The group of the all-reduce whose result a kernel of several nodes reads, empty where there is none."""
     if len(inside) == 1:
-        return ""
+        return NO_AXES
     makers = (region.producer.get(source_of(region, i)) for n in inside for i in n.inputs)
     summed = (m.attrs for m in makers if m is not None and has(m, Trait.SUMS_EVERYWHERE))
-    return next((a.axis for a in summed if isinstance(a, CollectiveAttrs)), "")
+    return next((a.axis for a in summed if isinstance(a, CollectiveAttrs)), NO_AXES)
 
 
 def _shape(call: OpCall) -> RowwiseCalls:
@@ -312,11 +313,13 @@ def _shape(call: OpCall) -> RowwiseCalls:
 
 
 @lru_cache(maxsize=4096)
-def _symbols(own: frozenset[str], axis: str, behind: str, axes: tuple[str, ...], order: str) -> Symbols:
-    """What the time depends on; a collective also on its axis' degree and on those that lie inside it."""
-    if axis:
+def _symbols(
+    own: frozenset[str], group: AxisGroup, behind: AxisGroup, axes: tuple[MeshAxis, ...], order: str
+) -> Symbols:
+    """What the time depends on; a collective also on its axes' degrees and on those that lie inside them."""
+    if group:
         names = rank_order(order)
-        inner = names[: max(names.index(a.split("/")[0]) for a in axis.split("+")) + 1]
+        inner = names[: max(map(names.index, group.axes)) + 1]
         return tuple(sorted(own | {a for a in inner if a in axes}))
     return tuple(sorted(own | ({behind} & set(axes))))
 
@@ -329,20 +332,20 @@ def group_of(symbols: Symbols, entries: Iterable[PricedEntry]) -> PricingGroup:
 
 
 def contiguous_axis_runs(
-    axis: str, order: str = ORDER, present: Container[str] = AXES
-) -> list[tuple[list[str], list[str]]]:
+    axes: Sequence[MeshAxis], order: str = ORDER, present: Container[str] = AXES
+) -> list[tuple[list[MeshAxis], list[MeshAxis]]]:
     """Return the axes of each stretch of side-by-side axes in a group, and those that lie inside of it.
 
     Axes lie on the ranks in the given order, innermost first; one that is not present has degree 1.
 
-    >>> contiguous_axis_runs("cp+dp", present=("tp", "cp", "ep", "dp"))
+    >>> contiguous_axis_runs((CP, DP), present=("tp", "cp", "ep", "dp"))
     [(['cp'], ['tp']), (['dp'], ['tp', 'cp', 'ep'])]
     """
-    found: list[tuple[list[str], list[str]]] = []
-    inside: list[str] = []
+    found: list[tuple[list[MeshAxis], list[MeshAxis]]] = []
+    inside: list[MeshAxis] = []
     joined = False
     for name in rank_order(order):
-        if name in axis.split("+"):
+        if name in axes:
             found = [*found[:-1], ([*found[-1][0], name], found[-1][1])] if joined else [*found, ([name], inside)]
             joined = True
         elif name in present:
@@ -351,43 +354,44 @@ def contiguous_axis_runs(
     return found
 
 
-def group_factors(axis: str, env: Mapping[str, Num], order: str = ORDER) -> list[tuple[Num, Num]]:
+def group_factors(group: AxisGroup, env: Mapping[str, Num], order: str = ORDER) -> list[tuple[Num, Num]]:
     """Return (size, stride in ranks) of each stretch of side-by-side axes in a group; axes not in `env` have degree 1.
 
     Axes lie on the ranks in the given order, innermost first.
 
-    >>> group_factors("ep+dp", {"tp": 8, "ep": 4, "dp": 2})
+    >>> group_factors(AxisGroup("ep+dp"), {"tp": 8, "ep": 4, "dp": 2})
     [(8, 8)]
-    >>> group_factors("cp+dp", {"tp": 8, "cp": 2, "ep": 4, "dp": 2})
+    >>> group_factors(AxisGroup("cp+dp"), {"tp": 8, "cp": 2, "ep": 4, "dp": 2})
     [(2, 8), (2, 64)]
-    >>> group_factors("dp", {"tp": 8, "dp": 2, "pp": 4}, "tp-pp-cp-ep-dp")
+    >>> group_factors(AxisGroup("dp"), {"tp": 8, "dp": 2, "pp": 4}, "tp-pp-cp-ep-dp")
     [(2, 32)]
 
     `tp/8` are the neighbours over `tp` that share one of 8 things; there is one a rank while ranks are no more.
 
-    >>> group_factors("tp/8", {"tp": 16}), group_factors("tp/8", {"tp": 4})
-    ([(2.0, 1)], [(1.0, 1)])
+    >>> [group_factors(AxisGroup("tp/8"), {"tp": degree}) for degree in (16, 4)]
+    [[(2.0, 1)], [(1.0, 1)]]
     """
-    base, _, count = axis.partition("/")
-    pairs = [(_degree(of, env), _degree(inside, env)) for of, inside in contiguous_axis_runs(base, order, env)]
-    if not count:
+    runs = contiguous_axis_runs(group.axes, order, env)
+    pairs = [(_degree(of, env), _degree(inside, env)) for of, inside in runs]
+    if not (pieces := group.pieces):
         return pairs
-    return [(ranks * -(-int(count) // ranks) / int(count), stride) for ranks, stride in pairs]
+    return [(ranks * -(-pieces // ranks) / pieces, stride) for ranks, stride in pairs]
 
 
-def factor_exprs(axis: str, axes: Sequence[str], order: str = ORDER) -> list[tuple[Expr, Expr]]:
+def factor_exprs(group: AxisGroup, axes: Sequence[MeshAxis], order: str = ORDER) -> list[tuple[Expr, Expr]]:
     """Return what `group_factors` does as expressions of the degrees of `axes`, of `tp/8` eight times the size.
 
-    >>> factor_exprs("ep+dp", ("tp", "ep", "dp")), factor_exprs("tp/8", ("tp",))
+    >>> factor_exprs(AxisGroup("ep+dp"), (TP, EP, DP)), factor_exprs(AxisGroup("tp/8"), (TP,))
     ([(dp*ep, tp)], [(ceil_8_tp*tp, 1)])
     """
-    base, _, count = axis.partition("/")
     degrees = {name: symbol(name) for name in axes}
     pairs = [
         (product(degrees[n] for n in of if n in axes), product(degrees[n] for n in inside))
-        for of, inside in contiguous_axis_runs(base, order, axes)
+        for of, inside in contiguous_axis_runs(group.axes, order, axes)
     ]
-    return [(size * share(int(count), base), stride) for size, stride in pairs] if count else pairs
+    if not group.pieces:
+        return pairs
+    return [(size * share(group.pieces, group.axes[0]), stride) for size, stride in pairs]
 
 
 def _degree(names: Sequence[str], env: Mapping[str, Num]) -> Num:

@@ -173,7 +173,7 @@ def price(bound: BoundProgram, points: Points) -> Timing:
         else:
             env, point = placed[k]
             axes = {e.behind for kernels in table.kernels for e in kernels.merged.distinct.entries} & env.keys()
-            degrees = {axis: env[axis] if bound.num_machines is None else env[axis][point] for axis in axes}
+            degrees = {str(axis): env[axis] if bound.num_machines is None else env[axis][point] for axis in axes}
         priced += [_computed(kernels, values[k], rows[k], bound, degrees) for kernels in table.kernels]
         sent = enumerate(table.messages)
         priced += [_sent(m, values[k], rows[k], batches[k, i], bound.num_machines) for i, m in sent]

@@ -109,7 +109,7 @@ def sent_joules(group: PricingGroup, sizes: Array, wires: Wires) -> Array:
     """
     count = len(group.entries)
     messages, stretches, strides = sizes[:count], sizes[count::2], sizes[count + 1 :: 2]
-    copies = float(group.axis.partition("/")[2] or 1)
+    copies = float(group.axis.pieces or 1)
     ranks = np.maximum(np.prod(stretches, axis=0) / copies, 1.0)
     kind = group.collective
     share = np.ones_like(ranks) if kind in _POINT_TO_POINT else _RING.get(kind, 1.0) * (ranks - 1.0) / ranks

@@ -9,13 +9,14 @@ from ...backends.pricing.program import PricedEntry
 from ...ir.graph import Graph, Node, Phase, Region
 from ...ir.ops import OpClass, has
 from ...ir.ops.collectives import CollectiveAttrs
+from ...ir.placement import EP, TP, group_axes
 from ...ir.records import dataclass
 
 _IN_A_PASS = (Phase.FORWARD, Phase.BACKWARD, Phase.RECOMPUTE)
 _BACKWARD = (Phase.BACKWARD, Phase.RECOMPUTE)
 Labels = Callable[[PricedEntry], "tuple[str, str, str] | None"]
 # Axes whose messages stand between products of one layer.
-AXES = ("tp", "ep")
+AXES = (TP, EP)
 # A message over an axis, and what may hide those over some axes, in labels.
 MESSAGE, WINDOW = "message ", "beside "
 
@@ -54,7 +55,7 @@ class HiddenMessages:
             if axis in AXES and name in self.messages[axis]:
                 return entry.region, phase(entry), f"{MESSAGE}{axis}"
             hides = [] if name in taken else [axis for axis in AXES if name in self.windows[axis]]
-            return (entry.region, phase(entry), f"{WINDOW}{'+'.join(hides)}") if hides else None
+            return (entry.region, phase(entry), f"{WINDOW}{group_axes(tuple(hides))}") if hides else None
 
         return label
 
@@ -66,8 +67,7 @@ def phase_of(entry: PricedEntry) -> str:
 
 def axis_of(entry: PricedEntry) -> str:
     """The axis a message is booked on: a group over several data axes counts as `dp`, `up` as `cp`."""
-    last = entry.axis.split("+")[-1].split("/")[0]
-    return "cp" if last == "up" else last
+    return entry.axis.booked_on
 
 
 # Families of plans share most of their regions: each is looked at once.
@@ -118,4 +118,4 @@ def _sources(region: Region, inputs: Sequence[int]) -> Iterator[Node]:
 
 
 def _axis(node: Node) -> str:
-    return node.attrs.axis.split("+")[-1].split("/")[0] if isinstance(node.attrs, CollectiveAttrs) else ""
+    return node.attrs.axis.booked_on if isinstance(node.attrs, CollectiveAttrs) else ""

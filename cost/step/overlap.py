@@ -13,6 +13,7 @@ from ...backends.pricing.timing import Timing
 from ...ir.graph import Graph, Node, Phase, Region
 from ...ir.ops import OpClass, Trait, has
 from ...ir.ops.collectives import CollectiveAttrs
+from ...ir.placement import TP
 from ...ir.plan import PlanTable
 from ...ir.records import dataclass
 
@@ -71,7 +72,7 @@ def _pairs(region: Region) -> tuple[Pair, ...]:
     # A trained product has two in the backward phase, a frozen one only the gradient of what it reads.
     back = Counter(n.forward for n in region.nodes if n.phase is Phase.BACKWARD and has(n, Trait.PRODUCT))
     for node in region.nodes:
-        over_tp = isinstance(node.attrs, CollectiveAttrs) and node.attrs.axis == "tp"
+        over_tp = isinstance(node.attrs, CollectiveAttrs) and node.attrs.axes == (TP,)
         if not over_tp or not has(node, Trait.GATHERS, Trait.SCATTERS):
             continue
         near = _readers(region, node) if has(node, Trait.GATHERS) else _makers(region, node)

@@ -11,6 +11,7 @@ from ...backends.machine.software.stack import HostFloor, Overlap
 from ...backends.machine.system import System
 from ...backends.network.sms import lent_share, memory_share
 from ...backends.network.topology.level import NetworkLevel
+from ...ir.placement import CP, FSDP, PP, UP
 from ...ir.plan import PlanTable
 from ...ir.records import dataclass
 from ...ir.sizes.expr import Num
@@ -63,11 +64,11 @@ class StepPolicy:
         The SMs that move them, and the traffic in HBM that both share: sm_share + contention x memory_share.
         """
         degrees = plans.columns
-        every = plans.num_gpus / (plans.tp * degrees["pp"])
+        every = plans.num_gpus / (plans.tp * degrees[PP])
         groups = {
-            "comm.cp": (degrees["cp"], plans.tp * degrees["up"]),
-            "comm.fsdp": (degrees["fsdp"], plans.tp),
-            "comm.dp": (every / degrees["fsdp"], plans.tp * degrees["fsdp"]),
+            "comm.cp": (degrees[CP], plans.tp * degrees[UP]),
+            "comm.fsdp": (degrees[FSDP], plans.tp),
+            "comm.dp": (every / degrees[FSDP], plans.tp * degrees[FSDP]),
         }
         if part not in groups or self.overlap.contention <= 0.0:
             return self.sm_share

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from ...backends.pricing.timing import Timing
 from ...ir.graph import Workload
+from ...ir.placement import EP, TP, AxisGroup
 from ...ir.plan import PlanTable
 from ...ir.records import dataclass
 from ..schedules.pipeline import ClassTimes, Paced, Pipelines
@@ -177,12 +178,12 @@ def _at(stages: Sequence[StageTime], pace: NDArray[np.intp]) -> StageTime:
 def _with_hidden(spent: Spent, timing: Timing, plans: PlanTable, policy: StepPolicy, booked: Bookings) -> Spent:
     """Book what products, or work beside them, hide of messages apart from what is left exposed."""
     found = dict(spent)
-    axes = {"tp": policy.overlap.tp, "ep": policy.overlap.ep}
+    axes: dict[str, float] = {TP: policy.overlap.tp, EP: policy.overlap.ep}
     if plans.family.async_tp:
-        axes["tp"] = 0.0
+        axes[TP] = 0.0
         hidden = hidden_behind_products(timing, plans, [pair for pair, _ in booked.pairs], policy.overlap.frozen)
         for pair, phase in booked.pairs:
-            _move(found, pair.region, phase, "tp", hidden[pair.region, pair.message])
+            _move(found, pair.region, phase, TP, hidden[pair.region, pair.message])
     if any(axes.values()):
         labels = booked.beside_pairs if plans.family.async_tp else booked.beside
         _hide_beside(found, timing.sums(labels, once=True), axes)
@@ -210,7 +211,8 @@ def _hide_beside(found: Found, sums: Mapping[Label, Array], axes: Mapping[str, f
 def _beside(here: Mapping[str, Array], axes: Sequence[str]) -> Mapping[str, Array]:
     """Seconds of what may run beside messages over any of some axes."""
     wanted = set(axes)
-    return {w: s for w, s in here.items() if w.startswith(WINDOW) and wanted & set(w.removeprefix(WINDOW).split("+"))}
+    windows = {w: s for w, s in here.items() if w.startswith(WINDOW)}
+    return {w: s for w, s in windows.items() if not wanted.isdisjoint(AxisGroup(w.removeprefix(WINDOW)).axes)}
 
 
 def _move(found: Found, region: str, phase: str, axis: str, seconds: Array) -> None:

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from ...ir.graph import Workload
 from ...ir.ops.host import DOWN, UP
+from ...ir.placement import CP
 from ...ir.plan import PlanTable
 from ...ir.records import dataclass
 from .account import Account, total_of
@@ -183,7 +184,7 @@ class StageTimer:
     def _pass(self, sums: Mapping[tuple[str, str], Array], phase: str, runs: Mapping[str, Array]) -> Account:
         """One phase of a micro-batch, no faster than the host issues it."""
         parts = {part: s for (p, part), s in sums.items() if p == phase}
-        account = pass_account(parts, np.zeros(len(self.plans)), self.plans.columns["cp"], self.staging, self.policy)
+        account = pass_account(parts, np.zeros(len(self.plans)), self.plans.columns[CP], self.staging, self.policy)
         host = self._host(phase, runs)
         if np.any(host > 0.0):
             device = account.total_s + np.zeros(len(self.plans))

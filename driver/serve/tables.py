@@ -13,6 +13,7 @@ from ...cost.serving.batching.times import Array, Curve, StepTimes, Surface
 from ...ir.errors import UsageError
 from ...ir.graph import Workload
 from ...ir.ops import OpClass
+from ...ir.placement import EP
 from ...ir.plan import Plan, PlanTable
 from ...ir.plan.divisibility import check_divisibility
 from ...ir.records import dataclass
@@ -164,7 +165,7 @@ def _is_attention(entry: PricedEntry) -> bool:
 
 
 def _is_shared(entry: PricedEntry) -> bool:
-    return entry.kind is OpClass.EXPERTS or (entry.kind is OpClass.COMMUNICATION and "ep" in entry.axis)
+    return entry.kind is OpClass.EXPERTS or (entry.kind is OpClass.COMMUNICATION and EP in entry.axis.axes)
 
 
 def _rising(values: Array) -> Array:

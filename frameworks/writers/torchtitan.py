@@ -47,7 +47,7 @@ def _model(subject: ExportSubject) -> Iterator[Flag]:
 
 
 def _parallel(subject: ExportSubject) -> Iterator[Flag]:
-    """ZeRO 0 replicates, 3 is FSDP, with resharding or without; sharded groups and copies of them are HSDP."""
+    """ZeRO 0 replicates, 3 == FSDP, with resharding or without; sharded groups and copies of them are HSDP."""
     plan, family = subject.plan, subject.family
     shard = (plan.dp_shard if family.hsdp else plan.dp) if family.zero else 1
     yield "--parallelism.data-parallel-replicate-degree", plan.dp // shard

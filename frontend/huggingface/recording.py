@@ -12,6 +12,7 @@ from torch import nn
 
 from ...ir.errors import TraceError
 from ...ir.graph import Hint
+from ...ir.placement import EP, TP
 from ..modalities.pictures import placed
 from ..record.adapter import swapped
 from ..record.preserve import Contexts, one_context
@@ -86,7 +87,7 @@ def _ordered(model: nn.Module) -> Contexts:
 
 def hints_on(model: nn.Module) -> tuple[Hint, ...]:
     """The plans that a transformers model (or one that wraps such models alike) carries for splitting its layers."""
-    plans = (("tp", getattr(model, "tp_plan", None)), ("ep", getattr(model, "ep_plan", None)))
+    plans = ((TP, getattr(model, "tp_plan", None)), (EP, getattr(model, "ep_plan", None)))
     return tuple(
         Hint(axis, str(path), str(style))
         for axis, plan in plans

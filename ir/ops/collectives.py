@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from ..placement import AxisGroup, MeshAxis
 from ..records import dataclass
 from ..sizes.busiest import is_imbalance
 from ..sizes.expr import Dim, Expr, as_dim, as_expr, product, symbol, total
@@ -21,16 +22,15 @@ FP8_BYTES = 1 + 4 / 128
 
 @dataclass(frozen=True, slots=True)
 class CollectiveAttrs(Attrs):
-    """The mesh axes (`dp`, or several as one group: `ep+dp`), the tensor dim (-1: none), and why it was inserted.
+    """The mesh axes, the tensor dim (-1: none), and why it was inserted.
 
-    `tp/8` is the part of an axis whose ranks hold a copy of the same one of 8 things: 2 neighbours when tp is 16.
     `wire` is the type in which elements travel, when not their own: `fp8`, with an fp32 scale for 128 of them.
     `across` is the share of a message to other nodes that really crosses: less than all where a row with several
     goals in one node goes there once and is copied inside.
     `tail` says that an all-reduce sums only the last so many entries of its dim, and leaves the rest as it is; 0: all.
     """
 
-    axis: str
+    axis: AxisGroup
     dim: int = -1
     why: str = ""
     wire: str = ""
@@ -38,9 +38,9 @@ class CollectiveAttrs(Attrs):
     tail: Dim = 0
 
     @property
-    def axes(self) -> tuple[str, ...]:
-        """The mesh axes whose ranks form the group, innermost first."""
-        return tuple(self.axis.split("+"))
+    def axes(self) -> tuple[MeshAxis, ...]:
+        """The mesh axes along which tensors lie otherwise behind it, innermost first: none for pieces of one."""
+        return () if self.axis.pieces else self.axis.axes
 
 
 def message_bytes(call: OpCall) -> Expr:

@@ -14,15 +14,15 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from typing import TypeAlias
 
-from ..placement import PARTIAL, REPLICATE, Placement, Shard
+from ..placement import CP, DP, EP, FSDP, PARTIAL, REPLICATE, UP, Placement, Shard
 from ..records import dataclass
 from ..types import TensorType
 
 Factors: TypeAlias = tuple[str, ...]
 Tensor: TypeAlias = tuple[Factors, ...]
 # Mesh axes whose ranks have samples of their own, and those that cut the sequence.
-SAMPLE_AXES: tuple[str, ...] = ("dp", "fsdp", "ep")
-SEQUENCE_AXES: tuple[str, ...] = ("up", "cp")
+SAMPLE_AXES = (DP, FSDP, EP)
+SEQUENCE_AXES = (UP, CP)
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ..graph import Node, Phase, Region, Role, Value
-from ..placement import Shard
+from ..placement import EP, TP, MeshAxis, Shard
 from . import Trait, has
 from .collectives import CollectiveAttrs
 
@@ -48,8 +48,9 @@ def _gathers_shards(region: Region, node: Node, state: Value) -> bool:
     if state.role is not Role.PARAM or not has(node, Trait.GATHERS) or not isinstance(node.attrs, CollectiveAttrs):
         return False
     places = dict(state.placements)
-    own = {"tp"} if not is_expert(region, state) else {"ep"} if "ep" in places else set[str]()
-    return own.isdisjoint(node.attrs.axes) and all(places.get(a) == Shard(0) for a in node.attrs.axes)
+    own = {TP} if not is_expert(region, state) else {EP} if EP in places else set[MeshAxis]()
+    axes = node.attrs.axis.axes
+    return own.isdisjoint(axes) and all(places.get(a) == Shard(0) for a in axes)
 
 
 def is_expert(region: Region, v: Value) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ..schedules.registry import SCHEDULES
 from .case import divisors
 from .cases import LARGEST
-from .layout.ranks import AXES, ORDER, rank_order
+from .layout.ranks import ORDER, rank_order
 from .legality import check_family, check_offload, check_recompute
 from .plan import Plan, make_plan, plan_of
 from .structure import Defaults, structure_of

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from ..errors import PlanError
 from ..graph import Constraint, Graph, Role, Workload
 from ..ops import Trait, has
+from ..placement import CP, EP, TP, UP, AxisGroup
 from ..records import dataclass
 from ..sizes.expr import Expr, Num, as_expr
 from ..sizes.shares import read_share, smallest_share
@@ -69,16 +70,16 @@ def deals_tables(graph: Graph) -> bool:
     return len(nodes) == len(of_samples) > 1 and not has_experts(graph)
 
 
-def legal_degrees(graph: Graph, plan: Plan, axis: str) -> list[int]:
-    """Return the degrees of an axis that suit every dim it shards; where all may be uneven, those that divide GPUs.
+def legal_degrees(graph: Graph, plan: Plan, axis: AxisGroup) -> list[int]:
+    """Return the degrees of a group that suit every dim it shards; where all may be uneven, those that divide GPUs.
 
     Of `tp+ep`, those that hold all of tp.
     """
     mine = [(size, c) for size, c in _sizes(graph, plan) if c.axis == axis]
     common = math.gcd(*(round(size) for size, c in mine if not c.copied))
     if common == 0:
-        common = plan.num_gpus if axis in graph.axes else 1
-    inner = plan.mesh[axis.split("+")[0]] if "+" in axis else 1
+        common = plan.num_gpus if set(axis.axes) <= {*graph.axes} else 1
+    inner = plan.mesh[axis.axes[0]] if len(axis.axes) > 1 else 1
     return [d for d in divisors(common) if (d % inner == 0 or d == 1) and all(suits(c, size, d) for size, c in mine)]
 
 
@@ -135,14 +136,14 @@ def _message(graph: Graph, plan: Plan, size: float, c: Constraint) -> str:
     degree = _degree(plan, c)
     legal = ", ".join(map(str, legal_degrees(graph, plan, c.axis)))
     nearest = _nearest_lengths(plan) if "seq" in as_expr(c.dim).symbols else ""
-    rest = f" that cp={plan.cp} leaves" if "cp" in as_expr(c.dim).symbols and _is_count(c) else ""
+    rest = f" that cp={plan.cp} leaves" if CP in as_expr(c.dim).symbols and _is_count(c) else ""
     flag = (
         "tp x cp"
-        if c.axis == "tp+cp"
+        if c.axes == (TP, CP)
         else "cp_ulysses"
-        if c.axis == "up"
+        if c.axes == (UP,)
         else "etp"
-        if plan.family.etp_dp and c.axes[-1] == "ep"
+        if plan.family.etp_dp and c.axes[-1] == EP
         else c.axes[-1]
     )
     return f"{flag}={degree} {_trouble(size, degree, c)}{rest}; legal {flag}: {legal}{nearest}"

@@ -6,10 +6,11 @@ from collections.abc import Iterator, Sequence
 
 from ..errors import NotBuiltError, PlanError, UnknownNameError
 from ..graph import Workload
+from ..placement import AXES
 from ..schedules.registry import schedule_kind
 from ..units import is_digits
 from .experts.words import check_placed
-from .layout.ranks import AXES, ORDER, rank_order, shapes_of
+from .layout.ranks import ORDER, rank_order, shapes_of
 from .optimizer_states import check_states
 from .precision import check_precision
 from .training.adapters import check_adapters
@@ -56,7 +57,7 @@ def check_family(family: Family) -> None:
     if family.mtp_num_layers and family.lora_rank:
         raise NotBuiltError("mtp-num-layers with --lora-rank: not built in this version; use one of them")
     check_states(*family.states)
-    if sorted(rank_order(family.order)) != sorted(AXES):
+    if not set(family.order.split("-")) <= set(AXES) or sorted(rank_order(family.order)) != sorted(AXES):
         named = ", ".join(ORDER.split("-"))
         raise PlanError(f"order={family.order} must name each of {named} once, innermost first: {ORDER}")
     shapes_of(family.placement)

@@ -8,6 +8,7 @@ from functools import cached_property
 from types import MappingProxyType
 
 from ..errors import PlanError
+from ..placement import DEGREES
 from ..records import dataclass
 from .case import PARTS, PlanCase, inner_ep
 from .cases import LARGEST, check
@@ -72,15 +73,8 @@ class Plan(PlanWords):
     def mesh(self) -> Mapping[str, int]:
         """The degree of each mesh axis; `cp` is what is left outside `up`, `dp` outside `ep` and `fsdp`."""
         inner, left = self.cp_ulysses, self.dp // (self.inner_ep * self.dp_shard)
-        return {
-            "tp": self.tp,
-            "up": inner,
-            "cp": self.cp // inner,
-            "ep": self.inner_ep,
-            "fsdp": self.dp_shard,
-            "dp": left,
-            "pp": self.pp,
-        }
+        degrees = (self.tp, inner, self.cp // inner, self.inner_ep, self.dp_shard, left, self.pp)
+        return dict(zip(DEGREES, degrees, strict=True))
 
     @property
     def degrees(self) -> str:

@@ -13,9 +13,9 @@ from operator import attrgetter
 
 from ..errors import PlanError
 from ..graph import Workload
+from ..placement import AXES, MeshAxis
 from ..records import dataclass
 from ..schedules.registry import ALIASES
-from .layout.ranks import AXES
 from .training.decisions import Decisions, Software
 from .word import changed
 from .words import CP_METHODS, PLAIN, SERVING_KERNELS, Family, LoweringPolicy, PlanNumbers, PlanWords
@@ -77,7 +77,7 @@ divided; use Family(cp='allgather'), or Defaults(stack=system.stack), which foll
     )
 
 
-def check_axes(axes: Sequence[str], mesh: Mapping[str, float]) -> None:
+def check_axes(axes: Sequence[MeshAxis], mesh: Mapping[str, float]) -> None:
     """Raise PlanError for mesh axes of a degree above one that a lowered graph does not have."""
     wrong = [axis for axis in AXES if mesh.get(axis, 1) > 1 and axis not in axes]
     if wrong:

@@ -8,9 +8,9 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from ..errors import InternalError, PlanError
+from ..placement import DEGREES
 from ..records import dataclass
 from ..schedules.registry import SCHEDULES, USUAL
-from .layout.ranks import AXES
 from .structure import RULES, check_structure
 from .words import CAPACITY, IMBALANCE, Family
 
@@ -151,15 +151,7 @@ class PlanTable:
         cp, up, ep, pp, fsdp = (ones if c is None else c for c in given)
         if not self.family.etp:
             ep = (ep > 1) * (ep / self.tp) + (ep <= 1)
-        degrees = {
-            "tp": self.tp,
-            "up": up,
-            "cp": cp / up,
-            "ep": ep,
-            "fsdp": fsdp,
-            "dp": self.dp / (ep * fsdp),
-            "pp": pp,
-        }
+        degrees = dict(zip(DEGREES, (self.tp, up, cp / up, ep, fsdp, self.dp / (ep * fsdp), pp), strict=True))
         load = {CAPACITY: self.capacity_factor, IMBALANCE: self.expert_imbalance}
         loads = {name: column for name, column in load.items() if column is not None}
         return {**degrees, "mbs": self.micro_batch, "seq": self.seq_len, "kv": self.kv_len, **loads}
@@ -167,7 +159,7 @@ class PlanTable:
     @property
     def mesh(self) -> Mapping[str, float]:
         """The largest degree of each mesh axis."""
-        return {axis: _most(self.columns[axis]) for axis in AXES}
+        return {axis: _most(self.columns[axis]) for axis in DEGREES}
 
     @cached_property
     def stages(self) -> NDArray[np.float64]:

@@ -19,7 +19,6 @@ from .experts.words import EXCHANGES as EXCHANGES
 from .experts.words import WIRES as WIRES
 from .experts.words import ExpertWords
 from .layout.ranks import AUTO, ORDER, PLACEMENTS
-from .layout.ranks import AXES as AXES
 from .low_inference import AS_PUBLISHED, KV_WORDS, SAME
 from .optimizer_states import FP32, MAIN, MOMENTS
 from .precision import NONE, PRECISIONS

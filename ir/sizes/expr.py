@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
+from sys import intern
 from typing import TYPE_CHECKING, TypeAlias, Union
 
 from .busiest import read_busiest
@@ -261,9 +262,11 @@ def number_of(name: str, env: Mapping[str, Num]) -> Num:
     return env[name] if busiest is None else busiest.value(env)
 
 
+# A graph has few symbols. Names of one text are one object, be they of an axis or of a text: they are compared often.
+@lru_cache(maxsize=4096)
 def symbol(name: str) -> Expr:
     """Return the expression that is one symbol."""
-    return Expr._of(((((name, 1),), 1),))
+    return Expr._of(((((name if isinstance(name, Derived) else intern(str(name)), 1),), 1),))
 
 
 def as_dim(value: Expr | int | float) -> Dim:

@@ -9,6 +9,7 @@ from typing import TypeAlias
 
 from ..errors import ParseError
 from ..graph import Attrs
+from ..placement import AxisGroup
 from ..sizes.expr import Expr, as_dim
 from ..sizes.expr_text import parse_expr
 
@@ -66,7 +67,7 @@ def _print(value: Plain) -> str:
 
 def _parse(text: str, kind: str, field: str) -> Plain:
     item = kind.removeprefix("tuple[").removesuffix(", ...]")
-    if item not in ("bool", "int", "float", "str", "Dim"):
+    if item not in ("bool", "int", "float", "str", "AxisGroup", "Dim"):
         raise ParseError(f"{field}: fields of type {kind} have no textual form")
     try:
         return _scalar(text, kind) if item == kind else tuple(_scalar(t, item) for t in _elements(text))
@@ -94,4 +95,4 @@ def _scalar(text: str, kind: str) -> Scalar:
     value = json.loads(text)
     if not isinstance(value, str):
         raise ParseError("a string is written in double quotes")
-    return value
+    return AxisGroup(value) if kind == "AxisGroup" else value

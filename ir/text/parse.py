@@ -24,7 +24,7 @@ from ..graph import (
     Workload,
 )
 from ..ops import op_def
-from ..placement import Placement, parse_placement
+from ..placement import AxisGroup, MeshAxis, Placement, parse_placement
 from ..sizes.expr import Dim, as_dim
 from ..sizes.expr_text import parse_expr
 from ..types import DType, TensorType
@@ -62,7 +62,7 @@ class _Reader:
         self.hints: list[Hint] = []
         self.spelled_out = False
         self.bounds: list[LengthBound] = []
-        self.axes: tuple[str, ...] = ()
+        self.axes: tuple[MeshAxis, ...] = ()
         self.schedule: tuple[Run, ...] = ()
         self.constraints: list[Constraint] = []
         self.regions: list[Region] = []
@@ -91,13 +91,13 @@ class _Reader:
             match = _HINT.fullmatch(line)
             if match is None:
                 raise ParseError("not a hint")
-            self.hints.append(Hint(match.group(1), _string(match.group(2)), match.group(3)))
+            self.hints.append(Hint(MeshAxis(match.group(1)), _string(match.group(2)), match.group(3)))
         elif word == "spelled_out":
             self.spelled_out = True
         elif word == "bound":
             self.bounds.append(_bound(line))
         elif word == "axes":
-            self.axes = tuple(rest.split(", "))
+            self.axes = tuple(map(MeshAxis, rest.split(", ")))
         elif word == "schedule":
             self.schedule = tuple(_run(part) for part in rest.split(" | "))
         elif word == "constraint":
@@ -204,7 +204,7 @@ def _constraint(line: str) -> Constraint:
     if match is None:
         raise ParseError("not a constraint")
     dim, axis, copied, where = match.groups()
-    return Constraint(_dim(dim), axis, _string(where), copied is not None)
+    return Constraint(_dim(dim), AxisGroup(axis), _string(where), copied is not None)
 
 
 def _bound(line: str) -> LengthBound:
@@ -227,9 +227,9 @@ def _value(ident: int, text: str, role: Role = Role.RESULT, name: str = "") -> V
     return Value(ident, tensor, int(storage or ident), role, name, saved is not None, where)
 
 
-def _placements(text: str) -> tuple[tuple[str, Placement], ...]:
+def _placements(text: str) -> tuple[tuple[MeshAxis, Placement], ...]:
     pairs = (part.split("=") for part in text.split(", "))
-    return tuple((axis, parse_placement(p)) for axis, p in pairs)
+    return tuple((MeshAxis(axis), parse_placement(p)) for axis, p in pairs)
 
 
 @lru_cache(maxsize=4096)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from ...ir.errors import ParseError
+from ...ir.placement import AxisGroup
 from ...ir.records import dataclass
 
 FORWARD, BACKWARD, OPTIMIZER = "forward", "backward", "optimizer"
@@ -38,7 +39,7 @@ class HeadSizes:
 class Sent:
     """A message: how many ranks take part, along which axis of the plan, and its bytes."""
 
-    axis: str
+    axis: AxisGroup
     ranks: int
     num_bytes: float
 
@@ -189,7 +190,7 @@ def _node(row: Mapping[str, object]) -> PlannedNode:
         _number(row["time_s"]),
         tuple(MatrixProduct(*map(_whole, p)) for p in _rows(row.get("products", []))),
         None if heads is None else HeadSizes(*map(_whole, _list(heads))),
-        None if sent is None else Sent(str(axis), _whole(ranks), _number(num_bytes)),
+        None if sent is None else Sent(AxisGroup(str(axis)), _whole(ranks), _number(num_bytes)),
         None if row.get("kernel_s") is None else _number(row["kernel_s"]),
     )
 

@@ -9,7 +9,7 @@ from ...ir.errors import VerifyError
 from ...ir.graph import Attrs, Graph, Node, Region, Value
 from ...ir.ops import OpCall
 from ...ir.ops.index_map import SAMPLE_AXES
-from ...ir.placement import REPLICATE, Placement, Shard
+from ...ir.placement import REPLICATE, MeshAxis, Placement, Shard
 from ...ir.records import dataclass
 from ...ir.types import TensorType
 from .flow import counts_replicas, gradient_problems, is_own, message_problems
@@ -67,7 +67,7 @@ class _Laid:
     """A type and how it lies; equal ones are one object, which is cheap to look up."""
 
     type: TensorType
-    placements: tuple[tuple[str, Placement], ...]
+    placements: tuple[tuple[MeshAxis, Placement], ...]
 
 
 _laid = lru_cache(maxsize=8192)(_Laid)

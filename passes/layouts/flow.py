@@ -8,11 +8,11 @@ from ...ir.graph import Node, Phase, Region, Role
 from ...ir.ops import Trait, has
 from ...ir.ops.collectives import CollectiveAttrs
 from ...ir.ops.tensors.matmul import MatmulAttrs
-from ...ir.placement import Partial, Placement, Replicate, Shard
+from ...ir.placement import DP, EP, FSDP, MeshAxis, Partial, Placement, Replicate, Shard
 from ...ir.sizes.expr import Expr
 from ...ir.types import TensorType
 
-REPLICAS = ("dp", "fsdp")
+REPLICAS = (DP, FSDP)
 _SAMPLES = "mbs"
 _IN_STEP = (Phase.FORWARD, Phase.BACKWARD, Phase.RECOMPUTE)
 # What hands on a partial sum, entry by entry.
@@ -46,7 +46,7 @@ def is_own(kind: TensorType, lies: Placement) -> bool:
 
 
 def _crosses(region: Region, node: Node, attrs: CollectiveAttrs) -> Iterator[str]:
-    if not {*REPLICAS, "ep"} & {*attrs.axes} or _routes(region, node) or _mixes(region, node):
+    if not {*REPLICAS, EP} & {*attrs.axes} or _routes(region, node) or _mixes(region, node):
         return
     for i in node.inputs:
         value = region.by_id[i]
@@ -60,7 +60,7 @@ def _routes(region: Region, node: Node) -> bool:
     if any(isinstance(p, Shard) and p.routed for p in lies):
         return True
     tables = [region.by_id[i] for n in region.nodes if has(n, Trait.READS_TABLE) for i in n.inputs]
-    if any(axis == "ep" and v.role is Role.PARAM and isinstance(p, Shard) for v in tables for axis, p in v.placements):
+    if any(axis == EP and v.role is Role.PARAM and isinstance(p, Shard) for v in tables for axis, p in v.placements):
         return True
     return any(has(n, Trait.DISPATCHES, Trait.COMBINES, Trait.HOLDS_EXPERTS) for n in region.nodes)
 
@@ -84,7 +84,7 @@ def _wide(region: Region, node: Node, attrs: CollectiveAttrs) -> Iterator[str]:
                 yield f"{node.op} at {_place(node)} sends {kind} over {attrs.axis}, {was}"
 
 
-def _narrowest(region: Region, value: int, axis: str) -> TensorType | None:
+def _narrowest(region: Region, value: int, axis: MeshAxis) -> TensorType | None:
     """Return the narrowest type of the same entries while they were a partial sum along an axis, walking back."""
     found: TensorType | None = None
     while (made := region.producer.get(value)) is not None and not has(made, Trait.ACCUMULATES):
@@ -123,11 +123,11 @@ def _fits(have: Placement, want: Placement | None) -> bool:
     return have == want or (isinstance(want, Replicate) and isinstance(have, Shard))
 
 
-def _along(region: Region, value: int, axis: str) -> Placement | None:
+def _along(region: Region, value: int, axis: MeshAxis) -> Placement | None:
     return next((p for a, p in region.by_id[value].placements if a == axis), None)
 
 
-def _lies(placements: tuple[tuple[str, Placement], ...]) -> str:
+def _lies(placements: tuple[tuple[MeshAxis, Placement], ...]) -> str:
     return f"<{', '.join(f'{a}={p}' for a, p in placements)}>"
 
 

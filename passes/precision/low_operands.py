@@ -9,6 +9,7 @@ from ...ir.graph import NO_ATTRS, Attrs, Node, Phase, Region, Role, Value
 from ...ir.ops import OpClass, Trait, has
 from ...ir.ops.collectives import CollectiveAttrs
 from ...ir.ops.quantise import QuantiseAttrs
+from ...ir.placement import TP
 from ...ir.plan.precision import Recipe
 from ...ir.rewriter import RegionRewriter
 from .low_products import LowOperand, Side, operands
@@ -226,7 +227,7 @@ def _travels(draft: _Draft, maker: Node, wanted: Sequence[LowOperand]) -> bool:
     readers = {n.key for n in draft.region.users[maker.key]}
     products = {o.node.key for o in wanted if has(o.node, OpClass.MATMUL)}
     leaves = any(p.value == maker.key for p in draft.region.outputs)
-    return attrs.axis == "tp" and readers <= products and not leaves
+    return attrs.axes == (TP,) and readers <= products and not leaves
 
 
 def _activation(draft: _Draft, base: int, found: list[LowOperand]) -> None:

@@ -14,6 +14,7 @@ from ...ir.ops import OpClass, Trait, has
 from ...ir.ops.collectives import CollectiveAttrs
 from ...ir.ops.fused.experts import ExpertsAttrs
 from ...ir.ops.quantise import QuantiseAttrs
+from ...ir.placement import TP
 from ...ir.plan.low_inference import INFERENCE, ServingRecipe
 from ...ir.rewriter import RegionRewriter
 from ...ir.types import DType
@@ -165,5 +166,5 @@ def _moves(node: Node) -> bool:
     """Whether a node hands on one tensor: seen another way, gathered over tp, or sent to experts in low precision."""
     attrs = node.attrs
     if isinstance(attrs, CollectiveAttrs):
-        return (has(node, Trait.GATHERS) and attrs.axis == "tp") or (has(node, Trait.EXCHANGES) and bool(attrs.wire))
+        return (has(node, Trait.GATHERS) and attrs.axes == (TP,)) or (has(node, Trait.EXCHANGES) and bool(attrs.wire))
     return has(node, OpClass.FREE) and len(node.inputs) == 1

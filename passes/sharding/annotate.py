@@ -11,13 +11,12 @@ from ...ir.ops import OpClass, Trait, has
 from ...ir.ops.fused.experts import ExpertsAttrs
 from ...ir.ops.states import is_expert, moved_states
 from ...ir.ops.tensors.matmul import MatmulAttrs
-from ...ir.placement import REPLICATE, Placement, Shard
+from ...ir.placement import CP, DP, EP, FSDP, REPLICATE, TP, UP, MeshAxis, Placement, Shard
 from ...ir.sizes.expr import Expr
 from .follow import has_packed_channels
 from .plans.plans import ROWS, Style, TpPlan
 
-DP, FSDP, EP, UP, CP, TP = "dp", "fsdp", "ep", "up", "cp", "tp"
-Placements = Mapping[str, Placement]
+Placements = Mapping[MeshAxis, Placement]
 # A state's path, and its region where the path has a star: each region of layers has its own.
 StateKey: TypeAlias = tuple[str, str]
 StateKeys: TypeAlias = frozenset[StateKey]
@@ -35,7 +34,7 @@ def source_placements(
     region: Region,
     plan: TpPlan,
     zero: int = 0,
-    home: str = DP,
+    home: MeshAxis = DP,
     whole_experts: Placement | None = None,
     over_ep: OverEp = OverEp.WHOLE,
 ) -> dict[int, Placements]:
@@ -58,7 +57,7 @@ def source_placements(
             by_expert: Placement = dealt if expert else at_rest
             if over_ep is OverEp.TABLES and is_table(region, v):
                 by_expert = Shard(v.type.rank - 1)
-            data: dict[str, Placement] = {DP: REPLICATE, FSDP: REPLICATE, EP: by_expert, UP: at_rest, CP: at_rest}
+            data: dict[MeshAxis, Placement] = {DP: REPLICATE, FSDP: REPLICATE, EP: by_expert, UP: at_rest, CP: at_rest}
             found[v.id] = {**data, TP: along_tp, home: at_rest}
         elif v.role in (Role.INPUT, Role.CACHE):
             found[v.id] = _input(v)
@@ -79,7 +78,7 @@ def _input(v: Value) -> Placements:
     sequence = v.role is Role.INPUT and v.type.rank > 1 and v.type.dims[1] != 1
     along: Placement = Shard(1) if sequence else REPLICATE
     along = REPLICATE if batch == 1 else along
-    data: dict[str, Placement] = {**dict.fromkeys((DP, FSDP, EP), Shard(batch)), UP: along, CP: along}
+    data: dict[MeshAxis, Placement] = {**dict.fromkeys((DP, FSDP, EP), Shard(batch)), UP: along, CP: along}
     return {**data, TP: Shard(1) if heads else REPLICATE}
 
 

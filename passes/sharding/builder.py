@@ -10,17 +10,30 @@ from ...ir.graph import NO_ATTRS, Attrs, Constraint, Node, Phase, Port, Region, 
 from ...ir.ops import Trait, has
 from ...ir.ops.collectives import CollectiveAttrs
 from ...ir.ops.tensors.layout import ConcatAttrs, SliceAttrs
-from ...ir.placement import REPLICATE, Partial, Placement, Replicate, Shard, conversion_of, goes_through_whole
-from ...ir.plan import AXES, CAPACITY
+from ...ir.placement import (
+    AXES,
+    CP,
+    REPLICATE,
+    TP,
+    MeshAxis,
+    Partial,
+    Placement,
+    Replicate,
+    Shard,
+    conversion_of,
+    goes_through_whole,
+    group_axes,
+)
+from ...ir.plan import CAPACITY
 from ...ir.records import dataclass
 from ...ir.sizes.expr import Dim, Expr, as_dim, as_expr, symbol, total
 from ...ir.sizes.rounding import ceil_div
 from ...ir.types import DType, TensorType
-from .ask import SEQUENCE_AXES, has_batch, is_alike
-from .cuts import TP, Cuts
+from .ask import SAMPLE_AXES, SEQUENCE_AXES, has_batch, is_alike
+from .cuts import Cuts
 from .exchange import ExchangeOptions, is_routed
 
-Placements = Mapping[str, Placement]
+Placements = Mapping[MeshAxis, Placement]
 # The type of a rank's part of a value, and what degrees must divide for it.
 LocalType: TypeAlias = tuple[TensorType, tuple[Constraint, ...]]
 
@@ -35,7 +48,7 @@ class RegionBuilder:
     """
 
     old: Region
-    axes: tuple[str, ...]
+    axes: tuple[MeshAxis, ...]
     regather: bool = False
     sharded_at_rest: bool = False
     cuts_length: bool = False
@@ -126,15 +139,15 @@ class RegionBuilder:
         near: list[int] = []
         keys: list[tuple[object, ...]] = []
         for old, need in zip(olds, needs, strict=True):
-            have = self.where[self.now[old]]["cp"]
+            have = self.where[self.now[old]][CP]
             key = self._key(self.now[old], need, user)
-            if isinstance(have, Shard) and need["cp"] == REPLICATE and key not in (*keys, *self._converted):
-                near.append(self.lay(old, {**need, "cp": have}, user))
+            if isinstance(have, Shard) and need[CP] == REPLICATE and key not in (*keys, *self._converted):
+                near.append(self.lay(old, {**need, CP: have}, user))
                 keys.append(key)
         if near:
             self._converted.update(zip(keys, self._ring("ring_gather", near, REPLICATE, user), strict=True))
 
-    def gather_together(self, olds: Sequence[int], axis: str, user: Node) -> None:
+    def gather_together(self, olds: Sequence[int], axis: MeshAxis, user: Node) -> None:
         """Gather values that lie in shards of their first dim over an axis, all in one message."""
         whole: list[tuple[int, Placements]] = []
         for old in dict.fromkeys(olds):
@@ -145,7 +158,7 @@ class RegionBuilder:
             return
         place = f"all_gather for {user.op} at {user.scope}"
         made = [self._value(self.world[v], need, Role.RESULT, "", None, place) for v, need in whole]
-        attrs = CollectiveAttrs(axis, 0, f"{Shard(0)} to {REPLICATE} for {user.op} at {user.scope or 'the top'}")
+        attrs = CollectiveAttrs(axis.group, 0, f"{Shard(0)} to {REPLICATE} for {user.op} at {user.scope or 'the top'}")
         self.nodes.append(Node("all_gather", tuple(v for v, _ in whole), tuple(made), attrs, user.scope, user.phase))
         keys = (self._key(v, need, user) for v, need in whole)
         self._converted.update(zip(keys, made, strict=True))
@@ -153,17 +166,17 @@ class RegionBuilder:
 
     def ring_scatter(self, olds: Sequence[int], want: Shard, user: Node) -> None:
         """Let partial sums over `cp` go from rank to rank to where they belong, all in one exchange."""
-        olds = [o for o in olds if isinstance(self.where[self.now[o]]["cp"], Partial)]
+        olds = [o for o in olds if isinstance(self.where[self.now[o]][CP], Partial)]
         if olds:
             made = self._ring("ring_scatter", [self.now[o] for o in olds], want, user)
             self.now.update(zip(olds, made, strict=True))
 
     def _ring(self, op: str, values: Sequence[int], want: Placement, user: Node) -> list[int]:
-        have = self.where[values[0]]["cp"]
+        have = self.where[values[0]][CP]
         dim = have.dim if isinstance(have, Shard) else want.dim if isinstance(want, Shard) else -1
         place = f"{op} for {user.op} at {user.scope}"
-        made = [self._value(self.world[v], {**self.where[v], "cp": want}, Role.RESULT, "", None, place) for v in values]
-        attrs = CollectiveAttrs("cp", dim, f"{have} to {want} for {user.op} at {user.scope or 'the top'}")
+        made = [self._value(self.world[v], {**self.where[v], CP: want}, Role.RESULT, "", None, place) for v in values]
+        attrs = CollectiveAttrs(CP.group, dim, f"{have} to {want} for {user.op} at {user.scope or 'the top'}")
         self.nodes.append(Node(op, tuple(values), tuple(made), attrs, user.scope, user.phase))
         self._origin.update(zip(made, values, strict=True))
         return made
@@ -191,7 +204,7 @@ class RegionBuilder:
         value = self.now[grad]
         why = f"copies of {count} heads for {user.op} at {user.scope or 'the top'}"
         made = self._value(self.world[value], self.where[value], Role.RESULT, "", None, why)
-        attrs = CollectiveAttrs(f"{TP}/{count}", spot[1] if tail != 0 else -1, why, tail=tail)
+        attrs = CollectiveAttrs(group_axes((TP,), count), spot[1] if tail != 0 else -1, why, tail=tail)
         self.nodes.append(Node("all_reduce", (value,), (made,), attrs, user.scope, user.phase))
         self.now[grad] = made
 
@@ -217,7 +230,7 @@ class RegionBuilder:
         self.now[old] = self._value(kind, self.where[value], Role.RESULT, "", None, place)
         self.nodes.append(Node("cast", (value,), (self.now[old],), NO_ATTRS, user.scope, user.phase))
 
-    def taken(self, old: int, forward: int | None, axis: str) -> Shard | None:
+    def taken(self, old: int, forward: int | None, axis: MeshAxis) -> Shard | None:
         """Return the shard of an old value that a forward node reads; None where it reads it whole or not at all."""
         node = None if forward is None else self.old.producer.get(forward)
         if node is None or old not in node.inputs:
@@ -250,17 +263,17 @@ class RegionBuilder:
             return Phase.FORWARD
         cut = [a for a in self.axes if isinstance(self.where[value][a], Shard)]
         is_param = self.sharded_at_rest and self.values[value].role is Role.PARAM
-        freed = self.regather or is_param or "cp" in cut
+        freed = self.regather or is_param or CP in cut
         if not freed or user.phase is Phase.FORWARD or not any(isinstance(need[a], Replicate) for a in cut):
             return Phase.FORWARD
         return Phase.BACKWARD if is_param else user.phase
 
-    def _differing(self, value: int, need: Placements) -> list[tuple[str, ...]]:
+    def _differing(self, value: int, need: Placements) -> list[tuple[MeshAxis, ...]]:
         """Axes to convert; data-like axes between the same two placements form one group and one message.
 
         Around an exchange of rows, what makes them fewer comes first and what makes them more last.
         """
-        groups: dict[tuple[str, ...], list[str]] = {}
+        groups: dict[tuple[str, ...], list[MeshAxis]] = {}
         for axis in self.axes:
             have, want = self.where[value][axis], need[axis]
             if not is_alike(axis, have, want):
@@ -271,14 +284,14 @@ class RegionBuilder:
         # -1 for a conversion that leaves less on each rank, 1 for one that leaves more, 0 for the rest.
         return sorted(found, key=lambda g: isinstance(self.where[value][g[0]], Shard) - isinstance(need[g[0]], Shard))
 
-    def _message(self, value: int, axis: str, have: Placement, want: Placement) -> tuple[str, ...]:
+    def _message(self, value: int, axis: MeshAxis, have: Placement, want: Placement) -> tuple[str, ...]:
         """What axes of one message have in common; `tp` shares one for whole experts, and for rows on their way."""
         if is_routed(have) or is_routed(want):
             return "routed", str(is_routed(want)), conversion_of(have, want)[0]
         alone = axis == TP and self.world[value].type.dims not in self.banks
         return str(have), str(want), axis if alone else ""
 
-    def _convert(self, value: int, axes: tuple[str, ...], need: Placements, user: Node) -> int:
+    def _convert(self, value: int, axes: tuple[MeshAxis, ...], need: Placements, user: Node) -> int:
         have, want = self.where[value][axes[0]], need[axes[0]]
         if goes_through_whole(have, want):
             value = self._convert(value, axes, dict.fromkeys(axes, REPLICATE), user)
@@ -289,7 +302,7 @@ class RegionBuilder:
             attrs = SliceAttrs(dim, 0)
         elif op != "identity":
             why = f"{have} to {want} for {user.op} at {user.scope or 'the top'}"
-            attrs = CollectiveAttrs("+".join(axes), dim, why)
+            attrs = CollectiveAttrs(group_axes(axes), dim, why)
             if is_routed(have) or is_routed(want):
                 attrs = self.exchange.attrs(attrs.axis, dim, why, want)
         placements = {**self.where[value], **{a: need[a] for a in axes}}
@@ -331,14 +344,16 @@ class RegionBuilder:
                 spot, size, left = (world.id, p.dim), world.type.dims[p.dim], rest[p.dim]
                 where = self.cuts.counts(spot, size) or f"dim {p.dim} of {world.type}, {place}"
                 whole = axis == TP and left == size
-                found += self.cuts.constraints(spot, size, where) if whole else [Constraint(as_dim(left), axis, where)]
+                found += (
+                    self.cuts.constraints(spot, size, where) if whole else [Constraint(as_dim(left), axis.group, where)]
+                )
                 rest[p.dim] = left / symbol(axis)
             dims[p.dim] = as_dim(self._share(axis, (world, p), as_expr(dims[p.dim])))
         if self.exchange.imbalance and any(is_routed(placements[a]) for a in self.axes):
             dims[0] = as_dim(as_expr(dims[0]) * symbol(self.exchange.imbalance))
         return world.type.with_dims(tuple(dims)), tuple(c for c in found if c.binds)
 
-    def _share(self, axis: str, at: tuple[Value, Shard], dim: Expr) -> Expr:
+    def _share(self, axis: MeshAxis, at: tuple[Value, Shard], dim: Expr) -> Expr:
         """A rank's part of a dim, whatever other axes have cut before."""
         world, lies = at
         size = world.type.dims[lies.dim]
@@ -356,7 +371,7 @@ class RegionBuilder:
         """
         return lies.routed and CAPACITY not in dim.symbols and not (self.cuts_length and "seq" in dim.symbols)
 
-    def _cuts_evenly(self, axis: str, world: TensorType, dim: int) -> bool:
+    def _cuts_evenly(self, axis: MeshAxis, world: TensorType, dim: int) -> bool:
         """Whether a shard needs no divisibility: the batch has the factor, and ZeRO cuts flat buffers, not rows.
 
         No batch is refused: the rank with most rows is priced. Rows of a fixed capacity are rounded anyway.
@@ -364,11 +379,11 @@ class RegionBuilder:
         size = world.dims[dim]
         rounded = has_batch(size) or (isinstance(size, Expr) and CAPACITY in size.symbols)
         over_sequence = axis in SEQUENCE_AXES and dim == 0 and isinstance(size, int)
-        return axis in ("dp", "fsdp", "ep") or rounded or over_sequence or (axis == TP and world.dims in self.banks)
+        return axis in SAMPLE_AXES or rounded or over_sequence or (axis == TP and world.dims in self.banks)
 
-    def constrain_experts(self, v: Value, axes: tuple[str, ...]) -> None:
+    def constrain_experts(self, v: Value, axes: tuple[MeshAxis, ...]) -> None:
         """Experts are sharded whole."""
-        self.constrain(Constraint(v.type.dims[0], "+".join(axes), f"experts of '{v.name}'"))
+        self.constrain(Constraint(v.type.dims[0], group_axes(axes), f"experts of '{v.name}'"))
 
     def constrain(self, c: Constraint) -> None:
         """Note what degrees must keep to, each size and axis once."""

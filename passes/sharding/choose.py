@@ -10,7 +10,7 @@ from ...ir.ops import IndexMap, OpCall, Trait, has, index_map_of, op_def
 from ...ir.ops.base import ShardChoice
 from ...ir.ops.fused.attention import AttentionAttrs
 from ...ir.ops.index_map import SEQUENCE_AXES, PlacementEntry, Tensor, name_of
-from ...ir.placement import REPLICATE, Partial, Placement, Shard
+from ...ir.placement import REPLICATE, UP, Partial, Placement, Shard
 from ...ir.sizes.expr import Expr
 from .ask import Answer, Ask, replicate_all
 
@@ -51,7 +51,7 @@ def map_of(ask: Ask) -> IndexMap:
     call, axis = ask.call, ask.axis
     if has(call, Trait.ATTENDS) and axis in SEQUENCE_AXES:
         attrs = replace(call.attrs_as(AttentionAttrs), balanced=True)
-        call, axis = OpCall(call.op, attrs, call.inputs, call.outputs), "up"
+        call, axis = OpCall(call.op, attrs, call.inputs, call.outputs), UP
     index_map = index_map_of(call, axis)
     assert index_map is not None, call.op
     return index_map

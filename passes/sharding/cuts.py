@@ -11,13 +11,12 @@ from ...ir.graph import Constraint, Graph, Node, Region
 from ...ir.ops import Trait, has
 from ...ir.ops.fused.attention import AttentionAttrs, extra_inputs
 from ...ir.ops.tensors.layout import ConcatAttrs, SliceAttrs, blocks
-from ...ir.placement import Placement, Shard
+from ...ir.placement import TP, Placement, Shard
 from ...ir.records import dataclass
 from ...ir.sizes.expr import Dim, Expr, as_dim, as_expr, symbol, total
 from ...ir.sizes.rounding import share
 from .follow import Spot, same_dims
 
-TP = "tp"
 # Ops between the projection of keys and attention that work on each entry or each head of its own.
 _HANDS_ON = (
     Trait.PERMUTES,
@@ -46,7 +45,7 @@ class Heads:
     @property
     def constraint(self) -> Constraint:
         """What a degree must keep to."""
-        return Constraint(self.count, TP, self.what, self.copied)
+        return Constraint(self.count, TP.group, self.what, self.copied)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,9 +89,9 @@ class Cuts:
         """Yield what the degree must keep to; nothing for a dim that may be cut unevenly."""
         parts = self.found.get(spot) if isinstance(size, int) else None
         if parts is not None:
-            yield from (p.heads.constraint if p.heads else Constraint(p.size, TP, where) for p in parts)
+            yield from (p.heads.constraint if p.heads else Constraint(p.size, TP.group, where) for p in parts)
         elif not isinstance(size, int) or not self.is_free(size):
-            yield Constraint(size, TP, where)
+            yield Constraint(size, TP.group, where)
 
     def counts(self, spot: Spot, size: Dim) -> str:
         """Return what a dim of this size counts, in words; nothing where it is not the heads themselves."""

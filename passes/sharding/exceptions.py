@@ -10,6 +10,7 @@ from ...ir.ops import Trait, has
 from ...ir.ops.tensors.layout import ConcatAttrs, SliceAttrs, blocks
 from ...ir.ops.tensors.lookup import LookupAttrs
 from ...ir.ops.tensors.pointwise import ElementwiseAttrs
+from ...ir.placement import TP
 from ...ir.sizes.expr import Expr
 from .ask import (
     PARTIAL,
@@ -88,7 +89,7 @@ def reshape(ask: Ask) -> Answer:
     if not isinstance(made, Shard):
         return replicate_all(ask)
     own = ask.own_tokens and isinstance(source[lies.dim], Expr)  # tokens in turn; heads among them would be lost
-    flattened = ask.axis == "tp" and made.packed and not lies.packed and not own
+    flattened = ask.axis == TP and made.packed and not lies.packed and not own
     heads_of_batch = made.dim == 0 and len(result) > 2
     if flattened and not heads_of_batch and not _stacks(ask, lies):
         return replicate_all(ask)
@@ -111,7 +112,7 @@ def expand(ask: Ask) -> Answer:
     lies, (source, result) = ask.given[0], (ask.call.inputs[0].dims, ask.call.outputs[0].dims)
     grows = any(a == 1 and b != 1 for a, b in zip(source, result[len(result) - len(source) :], strict=True))
     inner = isinstance(lies, Shard) and lies.dim > 0 and ask.phase is Phase.FORWARD
-    return replicate_all(ask) if ask.axis == "tp" and grows and (inner or lies == PARTIAL) else choose(ask)
+    return replicate_all(ask) if ask.axis == TP and grows and (inner or lies == PARTIAL) else choose(ask)
 
 
 def take(ask: Ask) -> Answer:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ...ir.graph import Region
 from ...ir.ops import Trait, has
 from ...ir.ops.collectives import CollectiveAttrs
-from ...ir.placement import Placement, Shard
+from ...ir.placement import AxisGroup, Placement, Shard
 from ...ir.records import dataclass
 from ...ir.sizes.expr import Dim
 from ..experts.popularity import busiest_of
@@ -32,7 +32,7 @@ class ExchangeOptions:
             return 1.0
         return min(1.0, self.routing_nodes / self.top_k)
 
-    def attrs(self, axes: str, dim: int, why: str, want: Placement) -> CollectiveAttrs:
+    def attrs(self, axes: AxisGroup, dim: int, why: str, want: Placement) -> CollectiveAttrs:
         """Return the attributes of an all-to-all that brings rows to their experts, or back."""
         wire = self.wire if is_routed(want) else ""
         return CollectiveAttrs(axes, dim, why, wire, self.across)

@@ -8,6 +8,7 @@ from functools import lru_cache
 
 from ...ir.graph import Graph
 from ...ir.kept import Itself
+from ...ir.placement import MeshAxis
 from ...ir.records import dataclass
 from .ask import Answer
 from .builder import LocalType
@@ -34,7 +35,7 @@ class GraphFacts:
     types: dict[str, dict[tuple[object, ...], LocalType]] = field(default_factory=dict, compare=False, repr=False)
 
     @classmethod
-    def of(cls, graph: Graph, axes: tuple[str, ...]) -> GraphFacts:
+    def of(cls, graph: Graph, axes: tuple[MeshAxis, ...]) -> GraphFacts:
         """Look at a traced graph whose batch lies over some axes."""
         return cls(*looked_at(Itself(graph), axes))
 
@@ -42,7 +43,7 @@ class GraphFacts:
 # Families of plans begin with one graph: a search lowers it some thirty times. An equal one may mean something else.
 @lru_cache(maxsize=4)
 def looked_at(
-    graph: Itself[Graph], axes: tuple[str, ...]
+    graph: Itself[Graph], axes: tuple[MeshAxis, ...]
 ) -> tuple[Graph, OwnBatch, Mapping[str, Cuts], dict[tuple[object, ...], Answer]]:
     """Return what `GraphFacts` has of a graph, and no answers yet."""
     local = localised(graph.it, axes)

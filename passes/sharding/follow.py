@@ -9,6 +9,7 @@ from ...ir.graph import Node, Phase, Region
 from ...ir.ops import OpCall, Trait, call_of, has, index_map_of
 from ...ir.ops.index_map import name_of
 from ...ir.ops.tensors.layout import SliceAttrs
+from ...ir.placement import TP
 
 Label: TypeAlias = tuple[object, ...] | None
 Labels: TypeAlias = tuple[tuple[Label, ...], ...]
@@ -58,7 +59,7 @@ def labels_of(call: OpCall) -> Labels:
 
     Dims of another size are others, as heads of queries and of keys are; a view alone makes one dim of two sizes.
     """
-    kinds, index_map = (*call.inputs, *call.outputs), index_map_of(call, "tp")
+    kinds, index_map = (*call.inputs, *call.outputs), index_map_of(call, TP)
     if index_map is None:  # What moves data hands dims on as they are.
         return tuple(tuple((t.rank - i, d) if d != 1 else None for i, d in enumerate(t.dims)) for t in kinds)
     is_view = has(call, Trait.RESHAPES)

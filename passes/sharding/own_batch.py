@@ -7,23 +7,22 @@ from dataclasses import replace
 
 from ...ir.graph import Graph, Node, Region, Role, Value
 from ...ir.ops import OpClass, Trait, has
-from ...ir.placement import PARTIAL, REPLICATE, Shard
+from ...ir.placement import CP, DP, EP, FSDP, PARTIAL, REPLICATE, UP, MeshAxis, Shard
 from ...ir.records import dataclass
 from ...ir.sizes.expr import Dim, Expr, product, symbol
 from ...ir.sizes.fixed_sizes import fixed_sizes
-from .annotate import CP, DP, EP, FSDP, UP
 from .ask import SAMPLE_AXES
 from .builder import Placements, RegionBuilder
 
 _BATCH = "batch"
 
 
-def data_axes(hsdp: bool, ep: bool) -> tuple[str, ...]:
+def data_axes(hsdp: bool, ep: bool) -> tuple[MeshAxis, ...]:
     """The axes that deal out the batch: scattering over `fsdp` comes before summing over `dp`, which then has less."""
     return (*([FSDP] if hsdp else []), DP, *([EP] if ep else []))
 
 
-def localised(graph: Graph, axes: tuple[str, ...]) -> Graph:
+def localised(graph: Graph, axes: tuple[MeshAxis, ...]) -> Graph:
     """Speak of the micro-batch a replica runs: the traced batch is that of all replicas together.
 
     What has a number for each pair of samples (their likeness, in a contrastive loss) has those of a replica's own
@@ -85,7 +84,7 @@ def _made(region: Region) -> frozenset[int]:
     return frozenset(sums.get(grad, grad) for _, grad in region.grads)
 
 
-def back_to_sequence(b: RegionBuilder, node: Node, axes: tuple[str, ...], ring: bool) -> None:
+def back_to_sequence(b: RegionBuilder, node: Node, axes: tuple[MeshAxis, ...], ring: bool) -> None:
     """What attention makes lies over the sequence again: the result (dim 1), gradients of q, k and v (dim 2).
 
     So do the result of a scan and the gradients of what has a value a token (dim 1).

@@ -11,7 +11,7 @@ from ...ir.ops import OpClass, Trait, call_of, has
 from ...ir.ops.fused.attention import AttentionAttrs
 from ...ir.ops.fused.routing import RoutedAttrs
 from ...ir.ops.states import is_expert
-from ...ir.placement import REPLICATE, Partial, Placement, Shard
+from ...ir.placement import CP, DP, EP, FSDP, REPLICATE, TP, UP, MeshAxis, Partial, Placement, Shard, group_axes
 from ...ir.plan import CP_METHODS, IMBALANCE
 from ...ir.plan.divisibility import deals_tables
 from ...ir.records import dataclass
@@ -20,12 +20,6 @@ from ...ir.sizes.expr import symbol
 from ...ir.types import DType
 from ..base import Pass, PassResult, require
 from .annotate import (
-    CP,
-    DP,
-    EP,
-    FSDP,
-    TP,
-    UP,
     OverEp,
     StateKeys,
     enters_bag,
@@ -54,7 +48,7 @@ from .rules import answer_of, gather_notes
 
 # Methods of context parallelism that give each rank a chunk from the front and one from the back (zig-zag).
 BALANCED = ("allgather", "ring")
-ZIG_ZAG = Constraint(symbol("seq") / 2, CP, "pairs of tokens, front and back, that a balanced split distributes")
+ZIG_ZAG = Constraint(symbol("seq") / 2, CP.group, "pairs of tokens, front and back, that a balanced split distributes")
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,11 +190,13 @@ class _Propagation:
         """Experts are sharded whole over ep, or cut inside over tp and ep alike; tables are cut over ep."""
         cut = lies[EP]
         if self.tables:
-            b.constrain(Constraint(v.type.dims[-1], EP, f"columns of table '{v.name}'"))
+            b.constrain(Constraint(v.type.dims[-1], EP.group, f"columns of table '{v.name}'"))
         elif self.over_ep is OverEp.WHOLE:
             b.constrain_experts(v, self.spread)
         elif isinstance(cut, Shard):
-            b.constrain(Constraint(v.type.dims[cut.dim], f"{TP}+{EP}", f"dim {cut.dim} of {v.type}, '{v.name}'"))
+            b.constrain(
+                Constraint(v.type.dims[cut.dim], group_axes((TP, EP)), f"dim {cut.dim} of {v.type}, '{v.name}'")
+            )
 
     def _phase(self, b: RegionBuilder, forward: bool) -> None:
         for node in b.old.nodes:
@@ -248,9 +244,9 @@ class _Propagation:
             readers = (n for n in b.old.users[node.inputs[1]] if has(n, Trait.COMBINES, backward=False))
             weights = (i for n in readers for i in n.inputs[1:2])
             b.gather_together((*node.inputs, *weights), EP, node)
-        return replace(node, attrs=replace(attrs, own="+".join(a for a in (TP, EP) if a in self.own_rows)))
+        return replace(node, attrs=replace(attrs, own=group_axes(tuple(a for a in (TP, EP) if a in self.own_rows))))
 
-    def _ask(self, b: RegionBuilder, node: Node, axis: str) -> Answer:
+    def _ask(self, b: RegionBuilder, node: Node, axis: MeshAxis) -> Answer:
         of_forward = b.asked.get(node.forward, ()) if node.forward is not None else ()
         given = tuple(self._seen(b, i, axis, node) for i in node.inputs)
         forward = tuple(p[axis] for p in of_forward)
@@ -269,7 +265,7 @@ class _Propagation:
             self.facts.answers[key] = answer_of(node, ask, self.replicate_unknown)
         return self.facts.answers[key]
 
-    def _seen(self, b: RegionBuilder, value: int, axis: str, node: Node | None = None) -> Placement:
+    def _seen(self, b: RegionBuilder, value: int, axis: MeshAxis, node: Node | None = None) -> Placement:
         """What a rule sees: a parameter that ZeRO keeps in shards counts as whole, for it is gathered to be used.
 
         A backward node sees the shard that its forward node took of a whole value: that is what autograd has kept.
@@ -285,13 +281,13 @@ class _Propagation:
         """Whether each rank of `ep` has its own part of a parameter: experts, or columns of tables."""
         return is_expert(region, v) or (self.tables and is_table(region, v))
 
-    def _same_over(self, expert: bool) -> tuple[str, ...]:
+    def _same_over(self, expert: bool) -> tuple[MeshAxis, ...]:
         """The axes over which a parameter is the same: for experts without `ep`, but `tp` where each rank has all."""
         if not expert:
             return self.home, UP, CP, EP
         return (self.home, UP, CP) if self.etp or self.ep else (self.home, UP, CP, TP)
 
-    def _reduced(self, b: RegionBuilder, value: int, axis: str) -> Placement:
+    def _reduced(self, b: RegionBuilder, value: int, axis: MeshAxis) -> Placement:
         """Where a partial sum goes: over `tp` with sequence parallelism, into shards of the sequence."""
         dims = b.old.by_id[value].type.dims
         if not self.sp or axis != TP or len(dims) != 3:
@@ -389,12 +385,12 @@ class _Propagation:
 
     def _gradient_at_rest(
         self, b: RegionBuilder, param: int, grad: int, only_data: bool = False
-    ) -> dict[str, Placement]:
+    ) -> dict[MeshAxis, Placement]:
         """Where ZeRO keeps a gradient: sharded over every data axis over which its parameter is the same.
 
         The gradient of one number is whole everywhere.
         """
         same = self._same_over(self._is_dealt(b.old, b.old.by_id[param]))
         axes = [a for a in self.axes if a in same] if self.zero and b.old.by_id[param].type.dims else []
-        shards: dict[str, Placement] = dict.fromkeys(axes, Shard(0))
+        shards: dict[MeshAxis, Placement] = dict.fromkeys(axes, Shard(0))
         return shards if only_data else {**b.where[b.now[grad]], **shards}

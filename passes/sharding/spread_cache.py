@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import fields, replace
+from itertools import chain
 from typing import ClassVar
 
 from ...ir.errors import NotBuiltError, PlanError
@@ -11,15 +12,14 @@ from ...ir.graph import Attrs, Constraint, Graph, Node, Region, Role, Value
 from ...ir.ops import Trait, has
 from ...ir.ops.collectives import CollectiveAttrs
 from ...ir.ops.fused.index_keys import IndexAttrs
-from ...ir.ops.fused.routing import RoutedAttrs
 from ...ir.ops.tensors.layout import SliceAttrs
-from ...ir.placement import PARTIAL, Partial, Placement, Shard
+from ...ir.placement import CP, PARTIAL, TP, AxisGroup, Partial, Placement, Shard, group_axes
 from ...ir.records import dataclass
 from ...ir.sizes.expr import Expr, as_dim, as_expr, symbol
 from ..base import Pass, PassResult
 
-_TP, _CP, _CACHED = "tp", "cp", "kv"
-_BOTH = f"{_TP}+{_CP}"
+_CACHED = "kv"
+_BOTH = (TP, CP)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class SpreadCache(Pass):
         regions = tuple(one.run() for one in spread)
         found = {(str(c.dim), c.axis): c for one in spread for c in one.constraints()}
         # A cache need not be even: the rank that gets the new token has most.
-        kept = (*(c for c in graph.constraints if c.axis != _CP), *found.values())
+        kept = (*(c for c in graph.constraints if c.axes != (CP,)), *found.values())
         return PassResult(replace(graph, regions=regions, constraints=kept), changed=True)
 
 
@@ -80,7 +80,7 @@ class _Spread:
     def constraints(self) -> Iterator[Constraint]:
         """Yield what tp and cp must divide together."""
         for v in self.old.of_role(Role.PARAM):
-            lies = v.placement(_TP)
+            lies = v.placement(TP)
             if isinstance(lies, Shard) and not self._is_early(v):
                 yield _divided(v, lies.dim, f"dim {lies.dim} of {v.type}, '{v.name}'")
         for node in self.old.nodes:
@@ -97,7 +97,7 @@ class _Spread:
         """On each rank of cp a part of the cached tokens, and of the result of attention a summand."""
         along = next((i for i, d in enumerate(v.type.dims) if _CACHED in as_expr(d).symbols), None)
         if along is not None:
-            part = v.type.substitute({_CACHED: symbol(_CACHED) / symbol(_CP)})
+            part = v.type.substitute({_CACHED: symbol(_CACHED) / symbol(CP)})
             return _lying(replace(v, type=part), Shard(along))
         return _lying(v, PARTIAL) if v.id in self.attends else v
 
@@ -111,14 +111,14 @@ class _Spread:
             raise PlanError(
                 f"--cp in decode: '{v.name or v.type}' is cut unevenly over tp ({shares[0]}); use --tp alone"
             )
-        lies = v.placement(_TP)
-        made = replace(v, type=v.type.substitute({_TP: symbol(_TP) * symbol(_CP)}))
+        lies = v.placement(TP)
+        made = replace(v, type=v.type.substitute({TP: symbol(TP) * symbol(CP)}))
         return _lying(made, lies) if isinstance(lies, (Shard, Partial)) else made
 
     def _crossed(self, value: int, user: Node) -> int:
         """What a layer behind attention reads of what is before: its part of it, or of the sum over all ranks."""
         v = self.old.by_id[value]
-        lies = v.placement(_TP)
+        lies = v.placement(TP)
         if not self._is_early(v) or not isinstance(lies, Shard):
             return value
         if value not in self.split:
@@ -127,7 +127,7 @@ class _Spread:
             if value in self.attends:
                 why = f"parts of {self.old.name}'s attention over cached tokens"
                 made = replace(made, storage=ident, name="")
-                node = Node("reduce_scatter", (value,), (ident,), CollectiveAttrs(_CP, lies.dim, why), user.scope)
+                node = Node("reduce_scatter", (value,), (ident,), CollectiveAttrs(CP.group, lies.dim, why), user.scope)
             else:
                 made = replace(made, storage=v.storage, name="")
                 node = Node("slice", (value,), (ident,), SliceAttrs(lies.dim, 0), user.scope)
@@ -138,11 +138,11 @@ class _Spread:
 
 
 def _divided(v: Value, dim: int, where: str) -> Constraint:
-    return Constraint(as_dim(as_expr(v.type.dims[dim]) * symbol(_TP)), _BOTH, where)
+    return Constraint(as_dim(as_expr(v.type.dims[dim]) * symbol(TP)), group_axes(_BOTH), where)
 
 
 def _lying(v: Value, over_cp: Placement) -> Value:
-    return replace(v, placements=tuple((axis, over_cp if axis == _CP else p) for axis, p in v.placements))
+    return replace(v, placements=tuple((axis, over_cp if axis == CP else p) for axis, p in v.placements))
 
 
 def _attrs(attrs: Attrs) -> Attrs:
@@ -150,9 +150,9 @@ def _attrs(attrs: Attrs) -> Attrs:
     changed: dict[str, object] = {}
     for field in fields(attrs):
         value = getattr(attrs, field.name)
-        named = isinstance(attrs, CollectiveAttrs | RoutedAttrs) and field.name in ("axis", "own")
-        if named and _TP in value.split("+"):
-            changed[field.name] = value.replace(_TP, _BOTH)
-        elif isinstance(value, Expr) and _TP in value.symbols:
-            changed[field.name] = as_dim(value.substitute({_TP: symbol(_TP) * symbol(_CP)}))
+        if isinstance(value, AxisGroup) and TP in value.axes:
+            axes = (_BOTH if axis == TP else (axis,) for axis in value.axes)
+            changed[field.name] = group_axes(tuple(chain.from_iterable(axes)))
+        elif isinstance(value, Expr) and TP in value.symbols:
+            changed[field.name] = as_dim(value.substitute({TP: symbol(TP) * symbol(CP)}))
     return replace(attrs, **changed)

@@ -115,7 +115,7 @@ def _forced(region: Region, node: Node, entry: PricedEntry) -> Iterator[str]:
     """Say which two placements a message lies between, where it does not say so itself, having joined several."""
     if not isinstance(node.attrs, CollectiveAttrs) or " to " in node.attrs.why or between_stages(entry.region):
         return
-    if "/" in entry.axis:
+    if entry.axis.pieces:
         yield "  ranks with a copy of the same heads sum what each has of their gradients"
         return
     before, after = region.by_id[node.inputs[0]], region.by_id[node.outputs[0]]

@@ -13,7 +13,7 @@ from slipstick import Family, estimate, load_system, make_plan
 from slipstick.benchmarks.architectures import cases
 from slipstick.benchmarks.architectures.facts import FACTS
 from slipstick.ir.graph import Role, Workload
-from slipstick.ir.placement import Shard
+from slipstick.ir.placement import TP, Shard
 
 PAGE = Path(__file__).parents[2] / "docs" / "architectures.md"
 
@@ -40,5 +40,5 @@ def test_a_searched_plan_of_a_ranking_model_is_legal_at_the_degree_asked_for(wor
     family = Family(tp_plan="auto:8", workload=workload)
     plan = make_plan(num_gpus=8, tp=8, seq_len=26, micro_batch=64, global_batch=64, family=family)
     found = estimate(graph, load_system("dgx-h100"), plan)
-    lies = {v.name: dict(v.placements)["tp"] for r in found.table.lowered.graph.regions for v in r.of_role(Role.PARAM)}
+    lies = {v.name: v.placement(TP) for r in found.table.lowered.graph.regions for v in r.of_role(Role.PARAM)}
     assert any(isinstance(place, Shard) for place in lies.values())

@@ -15,6 +15,7 @@ from slipstick.driver import Estimate, Lowered, estimate, estimate_many, evaluat
 from slipstick.driver.estimate import pipeline_for
 from slipstick.ir.errors import PlanError, UsageError
 from slipstick.ir.graph import Graph, Workload
+from slipstick.ir.placement import EP, TP
 from slipstick.ir.plan import Family, Plan, PlanTable, make_plan
 from slipstick.ir.plan.divisibility import check_divisibility, legal_degrees
 
@@ -122,9 +123,9 @@ def test_sequence_parallelism_must_divide_the_sequence(llama: Graph) -> None:
 
 def test_legal_degrees_divide_every_dim(llama: Graph) -> None:
     graph = lower(llama, Family(sp=True)).graph
-    assert legal_degrees(graph, plan(), "tp") == [1, 2, 4]
-    assert legal_degrees(graph, plan(seq_len=63), "tp") == [1]
-    assert legal_degrees(graph, plan(), "nothing") == [1]
+    assert legal_degrees(graph, plan(), TP.group) == [1, 2, 4]
+    assert legal_degrees(graph, plan(seq_len=63), TP.group) == [1]
+    assert legal_degrees(graph, plan(), EP.group) == [1]
 
 
 def test_an_unsharded_graph_is_no_estimate(llama: Graph) -> None:

@@ -18,7 +18,7 @@ from slipstick.frontend.semantic.lift import lifted
 from slipstick.ir.graph import Graph, Node, Phase
 from slipstick.ir.ops.tensors.images import ChannelNormAttrs, WindowAttrs
 from slipstick.ir.ops.tensors.pointwise import ElementwiseAttrs
-from slipstick.ir.placement import PARTIAL, REPLICATE, Shard
+from slipstick.ir.placement import DP, PARTIAL, REPLICATE, Shard
 from slipstick.ir.plan import Family, make_plan
 from slipstick.ir.sizes.expr import as_expr, symbol
 from slipstick.passes.manager import parse_pipeline
@@ -142,9 +142,9 @@ def test_statistics_are_those_of_a_replica() -> None:
     graph = parse_pipeline("shard{zero=0}").run(traced("resnet"))[0]
     region = next(r for r in graph.regions if any(n.op == "channel_norm" for n in r.nodes))
     norm = next(n for n in region.nodes if n.op == "channel_norm")
-    assert [region.by_id[o].placement("dp") for o in norm.outputs] == [Shard(0), REPLICATE, REPLICATE]
+    assert [region.by_id[o].placement(DP) for o in norm.outputs] == [Shard(0), REPLICATE, REPLICATE]
     back = next(n for n in region.nodes if n.op == "channel_norm_bwd")
-    assert [region.by_id[o].placement("dp") for o in back.outputs] == [Shard(0), PARTIAL, PARTIAL]
+    assert [region.by_id[o].placement(DP) for o in back.outputs] == [Shard(0), PARTIAL, PARTIAL]
     gathered = [n for r in graph.regions for n in r.nodes if n.op in ("all_gather", "all_to_all")]
     assert gathered == []
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from slipstick.ir.graph import Graph, Node, Phase, Region, Role
 from slipstick.ir.ops import op_def, work_of
 from slipstick.ir.ops.base import OpClass
-from slipstick.ir.placement import Shard
+from slipstick.ir.placement import TP, Shard
 from slipstick.ir.sizes.expr import Expr
 from slipstick.passes.manager import parse_pipeline
 
@@ -100,13 +100,13 @@ def test_all_ranks_together_hold_each_split_parameter_once(case: Case, tp: int, 
     for before, after in zip(case.model.regions, case.sharded.regions, strict=True):
         whole = {v.name: value(v.type.num_bytes, at) for v in before.of_role(Role.PARAM)}
         for v in after.of_role(Role.PARAM):
-            copies = head_copies(v.name, case, tp) if isinstance(v.placement("tp"), Shard) else tp
+            copies = head_copies(v.name, case, tp) if isinstance(v.placement(TP), Shard) else tp
             assert value(v.type.num_bytes, at) * tp == whole[v.name] * copies
 
 
 def test_what_is_whole_on_every_rank_are_norms_routers_positions_and_biases_of_rows(case: Case) -> None:
     params = [v for r in case.sharded.regions for v in r.of_role(Role.PARAM)]
-    whole = {v.name for v in params if not isinstance(v.placement("tp"), Shard)}
+    whole = {v.name for v in params if not isinstance(v.placement(TP), Shard)}
     tails = ("norm.weight", "ln_1.weight", "ln_1.bias", "ln_2.weight", "ln_2.bias", "ln_f.weight", "ln_f.bias",
              "mlp.gate.weight", "wpe.weight", "c_proj.bias")  # fmt: skip
     assert {name for name in whole if not name.endswith(tails)} == set()

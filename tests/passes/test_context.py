@@ -15,7 +15,7 @@ from slipstick.ir.graph import Graph, Region
 from slipstick.ir.ops import call_of, work_of
 from slipstick.ir.ops.collectives import CollectiveAttrs, message_bytes
 from slipstick.ir.ops.fused.attention import AttentionAttrs
-from slipstick.ir.placement import Shard
+from slipstick.ir.placement import MeshAxis, Shard
 from slipstick.ir.plan import Family, make_plan
 from slipstick.ir.plan.divisibility import check_divisibility
 from slipstick.ir.sizes.expr import Expr, symbol
@@ -178,5 +178,5 @@ def test_causal_work_is_dealt_out_evenly(llama: Graph) -> None:
 def test_activations_lie_over_the_sequence(llama: Graph) -> None:
     region = block(llama, 'cp="allgather", sp=true')
     port = next(v for v in region.values if v.name == "x0")
-    assert dict(port.placements)["cp"] == Shard(1)
+    assert port.placement(MeshAxis.CP) == Shard(1)
     assert port.type.dims[1] == SEQ / CP / TP

@@ -22,7 +22,7 @@ from slipstick.driver.estimate import pipeline_for
 from slipstick.ir.graph import ONCE_A_STEP, Graph, Node, Phase, Region, Role
 from slipstick.ir.ops import call_of
 from slipstick.ir.ops.collectives import CollectiveAttrs, message_bytes
-from slipstick.ir.placement import REPLICATE, Partial, Shard
+from slipstick.ir.placement import DP, FSDP, REPLICATE, Partial, Shard
 from slipstick.ir.plan import RESHARD, Family, PlanTable, make_plan
 from slipstick.ir.sizes.expr import Expr
 from slipstick.ir.text.printer import print_graph
@@ -194,12 +194,12 @@ def test_shards_lie_inside_a_group_and_are_the_same_in_each(lowered: Lowering) -
         for region in lowered(Family(zero=zero, hsdp=True)).graph.regions:
             sums = {o for n in region.nodes if n.op == "accumulate" for o in n.outputs}
             for param, grad in region.grads:
-                held = (region.by_id[i].placement("fsdp") for i in (param, grad))
+                held = (region.by_id[i].placement(FSDP) for i in (param, grad))
                 assert tuple(held) == (Shard(0) if zero == 3 else REPLICATE, Shard(0))
-                assert {region.by_id[i].placement("dp") for i in (param, grad)} == {REPLICATE}
+                assert {region.by_id[i].placement(DP) for i in (param, grad)} == {REPLICATE}
             for s in sums:
-                assert region.by_id[s].placement("dp") == Partial()
-                assert region.by_id[s].placement("fsdp") == (Shard(0) if zero >= 2 else Partial())
+                assert region.by_id[s].placement(DP) == Partial()
+                assert region.by_id[s].placement(FSDP) == (Shard(0) if zero >= 2 else Partial())
 
 
 @given(fsdp=DEGREES, dp=DEGREES, cp=DEGREES, zero=STAGES)
@@ -220,7 +220,7 @@ def test_experts_are_sharded_over_the_group_and_the_rest_over_their_ranks_too(ti
     graph = lower(tiny_mixtral, Family(zero=3, hsdp=True, ep=True)).graph
     layer = graph.region("block0")
     gathers = [n for n in layer.nodes if n.op == "all_gather" and n.phase is Phase.FORWARD]
-    by_axis = {n.attrs.axis: n for n in gathers if isinstance(n.attrs, CollectiveAttrs)}
+    by_axis = {str(n.attrs.axis): n for n in gathers if isinstance(n.attrs, CollectiveAttrs)}
     assert set(by_axis) == {"fsdp", "ep+fsdp"}
     assert all("experts" in layer.by_id[i].name for i in by_axis["fsdp"].inputs)
     assert not any("experts" in layer.by_id[i].name for i in by_axis["ep+fsdp"].inputs)

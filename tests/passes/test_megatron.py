@@ -14,7 +14,7 @@ from slipstick.ir.errors import PlanError
 from slipstick.ir.graph import Graph, Phase, Region, Role
 from slipstick.ir.ops import call_of, work_of
 from slipstick.ir.ops.collectives import CollectiveAttrs, message_bytes
-from slipstick.ir.placement import REPLICATE, Shard
+from slipstick.ir.placement import DP, REPLICATE, Shard
 from slipstick.ir.plan import Family, make_plan
 from slipstick.ir.plan.divisibility import check_divisibility
 from slipstick.ir.sizes.expr import Expr, symbol
@@ -108,9 +108,9 @@ def test_replicas_hold_parts_of_the_batch_and_whole_weights(tiny: Graph, options
     for region in shard(tiny, options).regions:
         for v in region.values:
             if v.role is Role.PARAM:
-                assert v.placement("dp") == REPLICATE
+                assert v.placement(DP) == REPLICATE
             if v.role is Role.INPUT:
-                assert v.placement("dp") == Shard(0)
+                assert v.placement(DP) == Shard(0)
             # The symbol of the batch has gone into the micro-batch of one replica.
             assert not {"dp", "batch"} & {s for d in v.type.dims for s in getattr(d, "symbols", ())}
 

@@ -15,6 +15,7 @@ from slipstick.driver import Lowered, lower
 from slipstick.frontend import load
 from slipstick.ir.errors import UsageError, VerifyError
 from slipstick.ir.graph import Graph, Role, Workload
+from slipstick.ir.placement import MeshAxis
 from slipstick.ir.plan import Family
 from slipstick.ir.sizes.expr import Expr, total
 from slipstick.ir.text.parse import parse_graph
@@ -89,7 +90,7 @@ def test_a_rank_multiplies_by_its_part_of_all_three(fused: Lowered) -> None:
     node = next(n for n in region.nodes if n.op == "matmul")
     weight = region.by_id[node.inputs[1]]
     assert weight.name == "model.layers.*.self_attn.q_proj+k_proj+v_proj.weight"
-    assert str(weight.placement("tp")) == "S(0p)"
+    assert str(weight.placement(MeshAxis.TP)) == "S(0p)"
     # Both heads of keys and values are one a rank; more ranks than heads hold copies.
     rows = weight.type.dims[0]
     assert isinstance(rows, Expr)

@@ -17,6 +17,7 @@ from slipstick.frontend import load
 from slipstick.ir.graph import Graph, Phase, Region, Role, Run, Workload
 from slipstick.ir.ops.collectives import CollectiveAttrs
 from slipstick.ir.ops.tensors.layout import SliceAttrs
+from slipstick.ir.placement import TP
 from slipstick.ir.plan import Family, Plan, make_plan
 from slipstick.ir.plan.divisibility import Uneven, check_divisibility, legal_degrees
 from slipstick.ir.sizes.expr import Dim, as_expr
@@ -134,7 +135,7 @@ def test_all_ranks_hold_the_projections_once_and_keys_and_values_as_often_as_cou
 ) -> None:
     heads = kv * groups
     graph = shard(attention(heads, kv))
-    tp = data.draw(st.sampled_from(legal_degrees(graph, plan(1), "tp")))
+    tp = data.draw(st.sampled_from(legal_degrees(graph, plan(1), TP.group)))
     local = parameters(graph.region("all"), tp)
     copies = tp // kv if tp > kv else 1
     wanted = {"q_proj.weight": 1, "k_proj.weight": copies, "v_proj.weight": copies, "k_proj.bias": copies}
@@ -153,14 +154,14 @@ def test_all_ranks_hold_the_projections_once_and_keys_and_values_as_often_as_cou
 def test_legal_degrees_divide_the_heads_and_fit_the_key_value_heads(kv: int, groups: int) -> None:
     heads = kv * groups
     wanted = [d for d in range(1, heads + 1) if heads % d == 0 and (kv % d == 0 or d % kv == 0)]
-    assert legal_degrees(shard(attention(heads, kv)), plan(1), "tp") == wanted
-    assert legal_degrees(shard(packed(heads, kv)), plan(1), "tp") == wanted
+    assert legal_degrees(shard(attention(heads, kv)), plan(1), TP.group) == wanted
+    assert legal_degrees(shard(packed(heads, kv)), plan(1), TP.group) == wanted
 
 
 @given(kv=KV, groups=GROUPS, tp=st.integers(1, 32))
 def test_a_fused_projection_holds_the_shares_side_by_side(kv: int, groups: int, tp: int) -> None:
     graph = shard(packed(kv * groups, kv))
-    if tp not in legal_degrees(graph, plan(1), "tp"):
+    if tp not in legal_degrees(graph, plan(1), TP.group):
         return
     region = graph.region("all")
     q, n = kv * groups // tp * HEAD_DIM, max(kv // tp, 1) * HEAD_DIM
@@ -174,7 +175,7 @@ def test_a_fused_projection_holds_the_shares_side_by_side(kv: int, groups: int, 
 def test_one_head_of_keys_and_values_is_gathered_for_the_queries_of_every_rank() -> None:
     graph = shard(attention(32, 1))
     # The degree must divide the heads of the queries and, for the projections, the 16 entries of the one head.
-    assert legal_degrees(graph, plan(1), "tp") == [1, 2, 4, 8, 16]
+    assert legal_degrees(graph, plan(1), TP.group) == [1, 2, 4, 8, 16]
     region = graph.region("all")
     (call,) = (n for n in region.nodes if n.op == "attention")
     assert [number(region.by_id[i].type.dims[1], 8) for i in call.inputs] == [4, 1, 1]
@@ -185,7 +186,7 @@ def test_one_head_of_keys_and_values_is_gathered_for_the_queries_of_every_rank()
 def test_one_head_of_a_fused_projection_is_held_by_every_rank() -> None:
     graph = shard(packed(32, 1))
     # The degree must divide the 32 heads of the queries, and nothing else: no rank has a part of the one head.
-    assert legal_degrees(graph, plan(1), "tp") == [1, 2, 4, 8, 16, 32]
+    assert legal_degrees(graph, plan(1), TP.group) == [1, 2, 4, 8, 16, 32]
     region = graph.region("all")
     # Beside 32 / 8 heads of queries, of 16 entries each, stand one of keys and one of values.
     assert parameters(region, 8)["attn.qkv_proj.weight"] == (4 * 16 + 2 * 16, 64)
@@ -196,7 +197,7 @@ def test_one_head_of_a_fused_projection_is_held_by_every_rank() -> None:
 
 def test_as_many_heads_of_keys_as_of_queries_are_never_copied() -> None:
     graph = shard(attention(8, 8))
-    assert legal_degrees(graph, plan(1), "tp") == [1, 2, 4, 8]
+    assert legal_degrees(graph, plan(1), TP.group) == [1, 2, 4, 8]
     assert not any(c.copied for c in graph.constraints)
 
 
@@ -247,7 +248,7 @@ def test_experts_must_be_divided_inside(tiny_mixtral: Graph) -> None:
 def test_where_nothing_must_be_even_every_number_of_ranks_is_legal() -> None:
     graph = shard(table(1000))
     assert graph.constraints == ()
-    assert legal_degrees(graph, plan(6), "tp") == [1, 2, 3, 6]
+    assert legal_degrees(graph, plan(6), TP.group) == [1, 2, 3, 6]
 
 
 def test_a_reader_learns_what_is_uneven() -> None:

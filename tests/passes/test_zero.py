@@ -23,7 +23,7 @@ from slipstick.frontend import load
 from slipstick.ir.graph import Graph, Node, Phase, Region, Role
 from slipstick.ir.ops import call_of, work_of
 from slipstick.ir.ops.collectives import CollectiveAttrs, message_bytes
-from slipstick.ir.placement import REPLICATE, Partial, Shard
+from slipstick.ir.placement import DP, REPLICATE, Partial, Shard
 from slipstick.ir.plan import Family, PlanTable, make_plan
 from slipstick.ir.sizes.expr import Expr
 from slipstick.ir.sizes.points import Points
@@ -131,12 +131,12 @@ def test_where_parameters_and_gradients_lie(staged: Lowering, zero: int) -> None
         grads = {g for _, g in region.grads}
         sums = {o for n in region.nodes if n.op == "accumulate" for o in n.outputs}
         for v in region.of_role(Role.PARAM):
-            assert v.placement("dp") == (Shard(0) if zero == 3 else REPLICATE)
+            assert v.placement(DP) == (Shard(0) if zero == 3 else REPLICATE)
         for g in grads:
-            assert region.by_id[g].placement("dp") == (Shard(0) if zero else REPLICATE)
+            assert region.by_id[g].placement(DP) == (Shard(0) if zero else REPLICATE)
         for s in sums:
             # A running sum over micro-batches is of whole gradients until they are scattered every micro-batch.
-            assert region.by_id[s].placement("dp") == (Shard(0) if zero >= 2 else Partial())
+            assert region.by_id[s].placement(DP) == (Shard(0) if zero >= 2 else Partial())
 
 
 @pytest.mark.parametrize("zero", [1, 2])

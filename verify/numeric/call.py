@@ -23,7 +23,7 @@ from ...ir.errors import SlipstickError
 from ...ir.graph import Node, Value
 from ...ir.meaning import Argument, In
 from ...ir.ops.base import A
-from ...ir.placement import Shard
+from ...ir.placement import AxisGroup, Shard
 from ...ir.records import dataclass
 from ...ir.sizes.expr import Dim
 
@@ -110,20 +110,19 @@ class Mesh:
         places = product(*(range(self.degrees[a]) for a in reversed(names)))
         return tuple(dict(zip(names, reversed(p), strict=True)) for p in places)
 
-    def groups(self, axis: str) -> Iterator[list[int]]:
-        """Yield the ranks that talk to one another over an axis, several joined by `+`, or a part of one (`tp/8`).
+    def groups(self, group: AxisGroup) -> Iterator[list[int]]:
+        """Yield the ranks that talk to one another over some axes, or over a part of one (`tp/8`).
 
         `tp/8` are the neighbours that hold a copy of the same one of 8 things.
         """
-        name, _, count = axis.partition("/")
-        axes = [a for a in name.split("+") if a in self.degrees]
+        axes, count = [a for a in group.axes if a in self.degrees], group.pieces
         found: dict[tuple[int, ...], list[int]] = {}
         for number, place in enumerate(self.ranks):
             rest = tuple(p for a, p in place.items() if a not in axes)
-            part = (place[axes[0]] // max(1, self.degrees[axes[0]] // int(count)),) if count else ()
+            part = (place[axes[0]] // max(1, self.degrees[axes[0]] // count),) if count else ()
             found.setdefault((*rest, *part), []).append(number)
-        for group in found.values():
-            yield sorted(group, key=lambda r: tuple(self.ranks[r][a] for a in axes))
+        for ranks in found.values():
+            yield sorted(ranks, key=lambda r: tuple(self.ranks[r][a] for a in axes))
 
 
 def block(length: int, share: int, degree: int, position: int, copied: bool = False) -> Tensor:

@@ -19,7 +19,7 @@ from ...ir.ops import OpClass, Trait, has
 from ...ir.ops.collectives import CollectiveAttrs
 from ...ir.ops.fused.routing import RoutedAttrs
 from ...ir.ops.tensors.normalize import DimAttrs
-from ...ir.placement import Partial, Replicate
+from ...ir.placement import Partial, Replicate, group_axes
 from ...ir.records import dataclass
 from ...ir.units import is_digits
 from .axes import Where, axes_of
@@ -232,7 +232,7 @@ class Runner:
         by_output = [list(parts) for parts in zip(*made, strict=True)]
         logits = each.region.by_id[node.inputs[0]] if has(node, OpClass.LOSS, backward=False) else None
         if logits is not None and (over := self.layout.cutting(logits, logits.type.rank - 1)):
-            for group in self.mesh.groups("+".join(over)):
+            for group in self.mesh.groups(group_axes(tuple(over))):
                 whole = torch.stack([by_output[1][r].tensor for r in group]).sum(0)
                 for r in group:
                     call = self._call(each.region, node, r, [g[r] for g in given], [(), ()])
@@ -250,7 +250,7 @@ class Runner:
         """Run a softmax on whole rows, of which every rank keeps its part."""
         assert isinstance(node.attrs, DimAttrs)
         dim, made = node.attrs.dim, dict[int, Local]()
-        for group in self.mesh.groups("+".join(over)):
+        for group in self.mesh.groups(group_axes(tuple(over))):
             whole = [joined([g[r] for r in group], dim) for g in given]
             axes = [whole[0].axes if whole[0] is not None else ()]
             call = self._call(region, node, group[0], [w for w in whole if w is not None], axes)
@@ -283,7 +283,7 @@ class Runner:
     def _on(self, region: Region, node: Node, rank: int, given: Sequence[Local]) -> list[Local]:
         where = Where(self.layout, region, node, self.mesh.ranks[rank])
         if (act := HELD.get(node.op)) is not None:
-            over = node.attrs.own.split("+") if isinstance(node.attrs, RoutedAttrs) and node.attrs.own else ()
+            over = node.attrs.own.axes if isinstance(node.attrs, RoutedAttrs) else ()
             call, experts = self._call(region, node, rank, given, []), self.experts(region, rank, over)
             return act(Here(where, call, rank, experts), given)
         reference = REFERENCES.get(node.op, run_recorded)

@@ -39,7 +39,7 @@ class RankExchange:
     @property
     def axes(self) -> tuple[str, ...]:
         """Mesh axes of the group; a part of an axis counts as the axis."""
-        return tuple(a.partition("/")[0] for a in self.attrs.axes)
+        return self.attrs.axis.axes
 
     def run(self, given: Sequence[Sequence[Local]]) -> list[list[Local]]:
         """Return results by output and rank, from inputs by input and rank."""

@@ -7,15 +7,29 @@ from collections.abc import Iterator
 from ...ir.graph import Graph, Phase, Port, Region, Role, Value
 from ...ir.ops import Trait, has
 from ...ir.ops.collectives import CollectiveAttrs
-from ...ir.placement import Partial, Placement, Replicate, Shard
+from ...ir.placement import (
+    CP,
+    DP,
+    EP,
+    FSDP,
+    TP,
+    UP,
+    AxisGroup,
+    MeshAxis,
+    Partial,
+    Placement,
+    Replicate,
+    Shard,
+    group_axes,
+)
 from ...ir.sizes.expr import Dim, Expr, as_dim, as_expr
 from ...ir.sizes.shares import read_share
 from ...passes.pipeline import is_weight
-from .conversions import COPIES, localised
+from .conversions import localised
 from .refine import ProofFault
 
 # Axes over which ZeRO keeps a gradient in shards of its first dim: those over which ranks have other samples or tokens.
-_ZERO = ("dp", "fsdp", "ep", "up", "cp", "tp")
+_ZERO = (DP, FSDP, EP, UP, CP, TP)
 _RESULT = "result"
 _HANDS_ON = (Trait.CASTS, Trait.TAKES_RANGE, Trait.ACCUMULATES)
 
@@ -82,17 +96,17 @@ def gradient_faults(region: Region) -> Iterator[ProofFault]:
             yield ProofFault(region.name, f"gradient of '{p.name}'", f"{g.type} is no shard of {p.type}")
 
 
-def _ends(axis: str, param: Placement | None, grad: Placement) -> bool:
+def _ends(axis: MeshAxis, param: Placement | None, grad: Placement) -> bool:
     if isinstance(param, Replicate) and axis in _ZERO:
         return isinstance(grad, Replicate) or (isinstance(grad, Shard) and grad.dim == 0)
     return grad == param
 
 
-def _told(sums: list[tuple[str, int, Dim]]) -> str:
+def _told(sums: list[tuple[AxisGroup, int, Dim]]) -> str:
     return ", ".join(f"{axis} (dim {dim}, last {tail})" if dim >= 0 else axis for axis, dim, tail in sums) or "none"
 
 
-def _copied(p: Value) -> Iterator[tuple[str, int, Dim]]:
+def _copied(p: Value) -> Iterator[tuple[AxisGroup, int, Dim]]:
     """Yield the sum that copied heads in a dim of a parameter need: the part of an axis, the dim, the last entries.
 
     Of n heads shared out, several columns each, ranks hold the same ones where there are more ranks than heads; a dim
@@ -106,14 +120,14 @@ def _copied(p: Value) -> Iterator[tuple[str, int, Dim]]:
             copied = as_expr(size) - rest
             if any(c > 1 for _, c in copied.terms):
                 mixed = rest != as_expr(0)
-                yield f"{found[1]}{COPIES}{found[0]}", dim if mixed else -1, as_dim(copied) if mixed else 0
+                yield group_axes((MeshAxis(found[1]),), found[0]), dim if mixed else -1, as_dim(copied) if mixed else 0
 
 
 def _sums_of_copies(region: Region, grad: int) -> Iterator[CollectiveAttrs]:
     """Yield the sums over ranks that hold copies which a gradient passed on its way to where it ends."""
     value: int | None = grad
     while value is not None and (node := region.producer.get(value)) is not None:
-        if isinstance(node.attrs, CollectiveAttrs) and COPIES in node.attrs.axis and has(node, Trait.SUMS_EVERYWHERE):
+        if isinstance(node.attrs, CollectiveAttrs) and node.attrs.axis.pieces and has(node, Trait.SUMS_EVERYWHERE):
             yield node.attrs
         carries = isinstance(node.attrs, CollectiveAttrs) or has(node, *_HANDS_ON)
         value = node.inputs[node.outputs.index(value)] if carries else None

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from ...ir.graph import Node, Region
 from ...ir.ops import OpCall, Trait, has, index_map_of
-from ...ir.placement import REPLICATE, Partial, Placement
+from ...ir.placement import REPLICATE, MeshAxis, Partial, Placement
 from .conversions import (
     complaints,
     copies_complaints,
@@ -40,14 +40,14 @@ def node_complaints(region: Region, node: Node, call: OpCall) -> Iterator[str]:
                 yield f"over {axis} no entry of '{node.op}' is {lies}"
 
 
-def along(region: Region, node: Node, axis: str) -> tuple[tuple[Placement, ...], tuple[Placement, ...]]:
+def along(region: Region, node: Node, axis: MeshAxis) -> tuple[tuple[Placement, ...], tuple[Placement, ...]]:
     """Return how inputs and outputs of a node lie along one axis."""
     given, made = ([region.by_id[i].placement(axis) for i in ids] for ids in (node.inputs, node.outputs))
     # A value without a placement comes from a pass that made it for this rank alone: whole.
     return tuple(p or REPLICATE for p in given), tuple(p or REPLICATE for p in made)
 
 
-def follows(call: OpCall, axis: str, given: tuple[Placement, ...], made: tuple[Placement, ...]) -> bool:
+def follows(call: OpCall, axis: MeshAxis, given: tuple[Placement, ...], made: tuple[Placement, ...]) -> bool:
     """Whether outputs that lie as said follow from inputs that lie as said, by the op's index map."""
     if has(call, Trait.UPDATES):
         return update_fits(given, made)

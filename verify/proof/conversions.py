@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 
 from ...ir.graph import Node, Region, Value
 from ...ir.ops import Trait, has
 from ...ir.ops.collectives import CollectiveAttrs
 from ...ir.ops.tensors.layout import ConcatAttrs, SliceAttrs
-from ...ir.placement import REPLICATE, Partial, Placement, Replicate, Shard
+from ...ir.placement import REPLICATE, MeshAxis, Partial, Placement, Replicate, Shard
 from ...ir.sizes.expr import Dim, Expr, as_dim, as_expr, symbol, total
 from ...ir.sizes.lone import without_lone
 from ...ir.sizes.rounding import evened
@@ -28,7 +28,6 @@ _KINDS: Mapping[str, tuple[str, str]] = MappingProxyType(
         "recv": ("", ""),
     }
 )
-COPIES = "/"  # `tp/8`: ranks that hold a copy of the same one of 8 things
 
 
 def is_collective(node: Node) -> bool:
@@ -50,7 +49,7 @@ def complaints(region: Region, node: Node) -> Iterator[str]:
                 yield f"over {axis} it takes {have} and is said to make {want}"
 
 
-def _converts(node: Node, attrs: CollectiveAttrs, axis: str, have: Placement, want: Placement) -> bool:
+def _converts(node: Node, attrs: CollectiveAttrs, axis: MeshAxis, have: Placement, want: Placement) -> bool:
     if axis not in attrs.axes:
         return have == want
     if has(node, Trait.EXCHANGES):
@@ -71,7 +70,7 @@ def is_shard_taken(region: Region, node: Node) -> bool:
     return isinstance(node.attrs, SliceAttrs) and has(node, Trait.TAKES_RANGE) and bool(_taken(region, node))
 
 
-def _taken(region: Region, node: Node) -> list[str]:
+def _taken(region: Region, node: Node) -> list[MeshAxis]:
     """Axes over which a slice makes a shard of something whole."""
     given, made = region.by_id[node.inputs[0]], region.by_id[node.key]
     return [a for a, p in given.placements if isinstance(p, Replicate) and isinstance(made.placement(a), Shard)]
@@ -128,7 +127,7 @@ def _whole_in_packed(region: Region, node: Node) -> Iterator[tuple[str, int, int
             yield axis, attrs.dim, packed, [(s, n) for s, n, f in zip(starts, sizes, found, strict=True) if f]
 
 
-def localised(dim: Dim, axes: list[str]) -> Dim:
+def localised(dim: Dim, axes: Sequence[MeshAxis]) -> Dim:
     """Return the even share of a dim over axes."""
     found = as_expr(evened(dim))
     for axis in axes:

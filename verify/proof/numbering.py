@@ -13,6 +13,7 @@ from ...ir.ops.fused.attention import AttentionAttrs
 from ...ir.ops.fused.routing import RoutedAttrs
 from ...ir.ops.tensors.layout import SliceAttrs
 from ...ir.ops.tensors.pointwise import AccumulateAttrs, FillAttrs
+from ...ir.placement import NO_AXES
 from ...ir.records import dataclass
 from ...ir.sizes.busiest import is_imbalance
 from ...ir.sizes.expr import Dim, as_dim, as_expr
@@ -28,7 +29,7 @@ def attrs_key(attrs: Attrs) -> Attrs:
     if isinstance(attrs, AttentionAttrs):
         return replace(attrs, balanced=False)
     if isinstance(attrs, RoutedAttrs):
-        return replace(attrs, own="")
+        return replace(attrs, own=NO_AXES)
     if isinstance(attrs, CollectiveAttrs):
         return replace(attrs, why="", wire="", across=1.0)
     if isinstance(attrs, AccumulateAttrs):

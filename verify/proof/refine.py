@@ -7,13 +7,14 @@ from dataclasses import field, replace
 
 from ...ir.graph import Graph, Node, Region, Role
 from ...ir.ops import OpCall, Trait, call_of, has
+from ...ir.ops.index_map import SAMPLE_AXES
+from ...ir.placement import MeshAxis
 from ...ir.records import dataclass
 from ...ir.sizes.expr import Dim, product, symbol
 from .check import is_conversion, node_complaints
 from .conversions import global_dims
 from .numbering import Numbers, balanced, dims_of, key_of, source_key
 
-_DATA = ("dp", "fsdp", "ep")
 # What changes the precision or the place of a tensor and none of its numbers, with no counterpart before.
 
 
@@ -50,9 +51,9 @@ def spoken(node: Node) -> str:
     return f"%{node.key} {node.op} at '{node.scope or 'the top'}' ({node.phase})"
 
 
-def whole_source(graph: Graph, axes: tuple[str, ...]) -> Mapping[str, Numbers]:
+def whole_source(graph: Graph, axes: tuple[MeshAxis, ...]) -> Mapping[str, Numbers]:
     """Return the regions before sharding, their batch as that of all replicas together."""
-    env: dict[str, Dim] = {"batch": product([symbol("mbs"), *(symbol(a) for a in axes if a in _DATA)])}
+    env: dict[str, Dim] = {"batch": product([symbol("mbs"), *(symbol(a) for a in axes if a in SAMPLE_AXES)])}
     found = {}
     for region in graph.regions:
         values = tuple(replace(v, type=v.type.substitute(env)) for v in region.values)

@@ -7,6 +7,7 @@ from dataclasses import field
 from typing import Annotated, TypeVar
 
 from ....ir.ops import OpClass
+from ....ir.placement import CP, EP, PP, TP, AxisGroup
 from ....ir.plan.training.decisions import Decisions
 from ....ir.records import dataclass
 from ..files.kinds import (
@@ -128,11 +129,10 @@ class Slowdown:
     pp: Annotated[float, FACTOR] = fitted(1.0, _MESSAGE)
     dp: Annotated[float, FACTOR] = fitted(1.0, _MESSAGE)
 
-    def of(self, axis: str) -> float:
-        """Return the factor of a mesh axis, or of several joined by `+`: that of the last."""
-        last = axis.split("+")[-1].split("/")[0]
-        found = {"tp": self.tp, "cp": self.cp, "up": self.cp, "ep": self.ep, "pp": self.pp}
-        return found.get(last, self.dp)
+    def of(self, group: AxisGroup) -> float:
+        """Return the factor of messages of a group: that of its outermost axis."""
+        factors: dict[str, float] = {TP: self.tp, CP: self.cp, EP: self.ep, PP: self.pp}
+        return factors.get(group.booked_on, self.dp)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from ...placement import CP
 from ...records import dataclass
 from ...sizes.expr import Dim, Expr, as_expr, total
 from ...types import TensorType
@@ -199,7 +200,7 @@ def _index_map_bwd(call: OpCall, axis: str) -> IndexMap:
 
 def _only(call: OpCall, axis: str) -> str:
     """Queries distributed evenly over `cp` lie there in shards and in no other way."""
-    return "s" if axis == "cp" and call.attrs_as(AttentionAttrs).balanced else ""
+    return "s" if axis == CP and call.attrs_as(AttentionAttrs).balanced else ""
 
 
 def _factors(call: OpCall, first: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:

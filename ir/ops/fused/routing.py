@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from ...placement import NO_AXES, AxisGroup
 from ...plan import CAPACITY
 from ...records import dataclass
 from ...sizes.busiest import is_imbalance
@@ -19,17 +20,17 @@ from .experts import ACTIVATION_BACKWARD_FLOPS, ACTIVATION_FLOPS, ExpertsAttrs, 
 class RoutedAttrs(Attrs):
     """`capacity` says that every expert takes a fixed number of rows: capacity factor x top-k x tokens in all.
 
-    `own` names mesh axes (`tp`, `ep`) whose ranks all have the tokens: each takes the rows of its own experts out of
+    `own` has the mesh axes (`tp`, `ep`) whose ranks all have the tokens: each takes the rows of its own experts out of
     them, and its results are a part of the sum.
     """
 
     capacity: bool = False
-    own: str = ""
+    own: AxisGroup = NO_AXES
 
     @property
     def ranks(self) -> Expr:
         """Ranks that share the rows of the same tokens."""
-        return product(symbol(a) for a in self.own.split("+") if a)
+        return product(symbol(a) for a in self.own.axes)
 
 
 def _same_rows(call: OpCall, given: Dim, tokens: Dim, top_k: Dim) -> Iterator[str]:
@@ -160,7 +161,7 @@ def _map_routed(call: OpCall, axis: str) -> IndexMap:
     Linear in rows and in weights; the gradient of the rows does not depend on them.
     """
     text, linear = _ROUTED[call.op]
-    if axis in call.attrs_as(RoutedAttrs).own.split("+"):
+    if axis in call.attrs_as(RoutedAttrs).own.axes:
         inputs, outputs = spec(text.replace("(t e@)", "e@").replace("t ", ". "))
         return IndexMap(inputs, outputs, lacking(outputs, "e"), only="e")
     untouched = ((1, 0),) if call.op == "combine_bwd" else ()

@@ -4,28 +4,29 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from functools import lru_cache
 from math import prod
+from types import MappingProxyType
 
 from ...errors import PlanError
+from ...placement import CP, DP, FSDP, UP, MeshAxis
 
-# Mesh axes as symbols of a lowered graph, innermost first. `up` is the part of context parallelism that exchanges
-# sequence for heads, `fsdp` the replicas that share states where groups are copies; `cp` and `dp` are what is left.
-AXES = ("tp", "up", "cp", "ep", "fsdp", "dp", "pp")
 ORDER = "tp-cp-ep-dp-pp"
 # Axes that lie inside of what people call by one name.
-INSIDE = {"cp": "up", "dp": "fsdp"}
+INSIDE: Mapping[str, MeshAxis] = MappingProxyType({CP: UP, DP: FSDP})
 # How groups lie on a torus, mesh or HyperX; shapes by axis are a placement too.
 AUTO, RANKS, BLOCKS, CLOSED = PLACEMENTS = ("auto", "ranks", "blocks", "closed")
 _SHAPE = re.compile(r"(tp|cp|ep|dp|pp)=([1-9][0-9]*(?:x[1-9][0-9]*)*)")
 
 
-def rank_order(order: str) -> tuple[str, ...]:
+@lru_cache(maxsize=256)
+def rank_order(order: str) -> tuple[MeshAxis, ...]:
     """Return the mesh axes from neighbouring ranks outwards; `up` lies right inside `cp`, `fsdp` inside `dp`.
 
     >>> rank_order("tp-cp-ep-dp-pp")
     ('tp', 'up', 'cp', 'ep', 'fsdp', 'dp', 'pp')
     """
-    names = order.split("-")
+    names = tuple(map(MeshAxis, order.split("-")))
     pairs = ((INSIDE.get(n), n) for n in names)
     return tuple(a for pair in pairs for a in pair if a is not None and (a in pair[1:] or a not in names))
 

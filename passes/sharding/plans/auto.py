@@ -18,11 +18,10 @@ from ....ir.graph import Graph, Node, Phase, Region, Role, Run
 from ....ir.ops import OpClass, Trait, call_of, has, work_of
 from ....ir.ops.collectives import CollectiveAttrs, message_bytes
 from ....ir.ops.tensors.layout import SliceAttrs
-from ....ir.placement import Placement
+from ....ir.placement import DP, TP, MeshAxis, Placement
 from ....ir.records import dataclass
 from ....ir.sizes.expr import Dim, Expr, as_expr
 from ....ir.units import is_digits
-from ..annotate import DP
 from ..facts import GraphFacts
 from .plans import MADE_PLANS, Style, TpPlan
 
@@ -39,7 +38,7 @@ MOST_COMBINATIONS, NEIGHBOURS = 81, 2
 # Nodes that a search shards, all its trials together: half a minute. What it has not come to then stays whole.
 MOST_NODES = 1 << 17
 
-Ports = Mapping[str, Mapping[str, Placement]]
+Ports = Mapping[str, Mapping[MeshAxis, Placement]]
 Styles = dict[str, Style]
 # What shards a graph by a plan; ports that no region of it makes lie as said, and its facts over `dp` are kept.
 Lower = Callable[[Graph, TpPlan, Ports | None, GraphFacts | None], Graph]
@@ -180,8 +179,8 @@ class _Search:
     def _cost(self, styles: Styles) -> float:
         lowered = self.lower(self.graph, TpPlan(AUTO, tuple(styles.items())), self.ports, self.facts)
         length = float(min(self.graph.max_positions or TOKENS, TOKENS))
-        env = {**dict.fromkeys(self.sizes, length), "mbs": 1.0, "dp": 1.0, "tp": float(self.degree)}
-        if any(_number(c.dim, env) % self.degree for c in lowered.constraints if c.axis == "tp"):
+        env = {**dict.fromkeys(self.sizes, length), "mbs": 1.0, DP: 1.0, TP: float(self.degree)}
+        if any(_number(c.dim, env) % self.degree for c in lowered.constraints if c.axes == (TP,)):
             return math.inf
         return sum(self._region_cost(r, env) * lowered.counts[r.name] for r in lowered.regions)
 
@@ -202,7 +201,7 @@ class _Search:
     def _worked_out(self, region: Region, node: Node, env: Mapping[str, float]) -> float:
         if isinstance(node.attrs, CollectiveAttrs):
             passes = 2 if has(node, Trait.SUMS_EVERYWHERE) else 1
-            share = (self.degree - 1) / self.degree if node.attrs.axis == "tp" else 0.0
+            share = (self.degree - 1) / self.degree if node.attrs.axes == (TP,) else 0.0
             return passes * share * _number(message_bytes(call_of(region, node)), env)
         work = work_of(region, node)
         moved = _number(work.read_bytes, env) + _number(work.write_bytes, env)

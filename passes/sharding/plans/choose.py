@@ -8,6 +8,7 @@ from functools import lru_cache
 from ....ir.errors import PlanError
 from ....ir.graph import Graph, Role
 from ....ir.ops.fused.experts import ExpertsAttrs
+from ....ir.placement import TP
 from .auto import SMALLEST_DEGREE, Lower, degree_of, find_plan, is_auto
 from .plan_files import names_file, read_plan
 from .plans import MADE_PLANS, TP_PLANS, Style, TpPlan, style_of, tp_plan
@@ -94,7 +95,7 @@ def named_share(plan: TpPlan, graph: Graph) -> float:
 
 def _own(graph: Graph) -> TpPlan:
     """Patterns of transformers name layers that some sizes of the model do not have, so those are no error."""
-    entries = tuple((h.path, style_of(h.style)) for h in graph.hints if h.axis == "tp")
+    entries = tuple((h.path, style_of(h.style)) for h in graph.hints if h.axis == TP)
     plan = TpPlan("hf", entries, eager_grads=True, doc=MADE_PLANS["hf"])
     # transformers means the last dim but one by columns and the last by rows, however experts' matrices lie.
     turned = tuple((name, _TURNED[s]) for name in _transposed_experts(graph) if (s := plan.style(name)) in _TURNED)

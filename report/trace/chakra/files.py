@@ -15,6 +15,7 @@ from pathlib import Path
 from ....backends.pricing.program import group_factors
 from ....driver.estimate import Estimate
 from ....ir.errors import UsageError
+from ....ir.placement import NO_AXES, PP, AxisGroup
 from ....ir.records import dataclass
 from ....ir.text.files import write_atomically
 from ....ir.text.json_text import json_text
@@ -68,23 +69,23 @@ class RankGroups:
     num_ranks: int
     degrees: Mapping[str, float]
     order: str
-    axes: tuple[str, ...]
+    axes: tuple[AxisGroup, ...]
 
-    def factors(self, axis: str) -> list[tuple[int, int]]:
+    def factors(self, axis: AxisGroup) -> list[tuple[int, int]]:
         """Return (size, stride in ranks) of each stretch of a group, without those of one rank."""
         pairs = group_factors(axis, self.degrees, self.order)
         whole = [(round(float(size)), round(float(stride))) for size, stride in pairs]
         return [(size, stride) for size, stride in whole if size > 1]
 
-    def size(self, axis: str) -> int:
+    def size(self, axis: AxisGroup) -> int:
         """Return how many ranks a group has."""
         return math.prod(size for size, _ in self.factors(axis))
 
-    def first(self, axis: str, rank: int) -> int:
+    def first(self, axis: AxisGroup, rank: int) -> int:
         """Return the first rank of the group that a rank is in."""
         return rank - sum(rank // stride % size * stride for size, stride in self.factors(axis))
 
-    def name(self, axis: str, rank: int) -> str:
+    def name(self, axis: AxisGroup, rank: int) -> str:
         """Return the name of the group that a rank is in: a number, since ASTRA-sim reads one."""
         return str(1 + self.axes.index(axis) * self.num_ranks + self.first(axis, rank))
 
@@ -104,7 +105,7 @@ class EncodedNode:
     """An encoded node; where `axis` or `peer` says so, an attribute of each rank's own is to be added."""
 
     data: bytes
-    axis: str = ""
+    axis: AxisGroup = NO_AXES
     peer: int = -1
     receives: bool = False
 
@@ -146,7 +147,7 @@ class RankFiles:
         axes = sorted({axis_of(node) for r in answer.table.lowered.graph.regions for node in r.nodes} - {""})
         whole = RankGroups(plan.num_gpus, degrees, plan.family.order, tuple(axes))
         self.groups = RankGroups(whole.num_ranks, degrees, whole.order, tuple(a for a in axes if whole.size(a) > 1))
-        ((self._stages, self._stride), *_) = [*whole.factors("pp"), (1, 1)]
+        ((self._stages, self._stride), *_) = [*whole.factors(PP.group), (1, 1)]
 
     def stage(self, rank: int) -> int:
         """Return the pipeline stage of a rank."""

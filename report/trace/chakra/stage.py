@@ -13,6 +13,7 @@ from ....driver.estimate import Estimate
 from ....ir.graph import Node, Phase
 from ....ir.ops import Trait, has
 from ....ir.ops.collectives import CollectiveAttrs
+from ....ir.placement import NO_AXES, AxisGroup
 from ....ir.records import dataclass
 from ....ir.schedules.kind import Kind
 from ..chrome.stage_events import Links
@@ -37,10 +38,10 @@ COLLECTIVES: Mapping[str, int] = MappingProxyType(
 )
 
 
-def axis_of(node: Node) -> str:
+def axis_of(node: Node) -> AxisGroup:
     """Return the mesh axes of a collective's group, nothing for other nodes."""
     attrs = node.attrs
-    return attrs.axis if isinstance(attrs, CollectiveAttrs) and not has(node, Trait.SENDS, Trait.RECEIVES) else ""
+    return attrs.axis if isinstance(attrs, CollectiveAttrs) and not has(node, Trait.SENDS, Trait.RECEIVES) else NO_AXES
 
 
 class NodeType(IntEnum):
@@ -80,7 +81,7 @@ class TraceNode:
     flops: float = 0.0
     num_bytes: float = 0.0
     op: str = ""
-    axis: str = ""
+    axis: AxisGroup = NO_AXES
     peer: int = -1
     tag: int = 0
 

@@ -10,6 +10,7 @@ from slipstick.backends.pricing.program import CompiledProgram, compile_graph, g
 from slipstick.driver import lower
 from slipstick.ir.graph import Graph, Workload
 from slipstick.ir.ops import OpClass, op_def, work_of
+from slipstick.ir.placement import AxisGroup
 from slipstick.ir.plan import Family
 from slipstick.ir.sizes.expr import total
 
@@ -114,4 +115,4 @@ def test_a_group_of_some_entries_keeps_their_amounts(program: CompiledProgram) -
     [("tp", [(8, 1)]), ("dp", [(2, 64)]), ("ep+dp", [(8, 16)]), ("cp+ep+dp", [(16, 8)]), ("cp+dp", [(2, 8), (2, 64)])],
 )
 def test_groups_are_stretches_of_neighbouring_axes(axis: str, factors: list[tuple[int, int]]) -> None:
-    assert group_factors(axis, {"tp": 8, "cp": 2, "ep": 4, "dp": 2}) == factors
+    assert group_factors(AxisGroup(axis), {"tp": 8, "cp": 2, "ep": 4, "dp": 2}) == factors

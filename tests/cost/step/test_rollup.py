@@ -17,6 +17,7 @@ from slipstick.driver import lower
 from slipstick.ir.graph import Graph, Phase, Region, Run, Workload
 from slipstick.ir.ops import OpClass, Work
 from slipstick.ir.ops.host import DOWN, UP, UPDATE
+from slipstick.ir.placement import AxisGroup
 from slipstick.ir.plan import Family, PlanTable, make_plan
 from slipstick.ir.sizes.expr import as_expr
 from slipstick.ir.sizes.points import Points
@@ -33,7 +34,9 @@ def compute(phase: Phase, seconds: float, kind: OpClass = OpClass.MATMUL) -> Giv
 
 def talk(phase: Phase, seconds: float, axis: str = "dp", region: str = "last") -> Given:
     kind = OpClass.COMMUNICATION
-    return PricedEntry(region, 1, "all_reduce", kind, phase, "", 1, DType.FP32, Work(), axis, as_expr(1)), seconds
+    return PricedEntry(
+        region, 1, "all_reduce", kind, phase, "", 1, DType.FP32, Work(), AxisGroup(axis), as_expr(1)
+    ), seconds
 
 
 def copy(phase: Phase, seconds: float, op: str, region: str = "last") -> Given:

@@ -9,6 +9,7 @@ from slipstick.ir.ops.collectives import CollectiveAttrs, message_bytes
 from slipstick.ir.ops.tensors.layout import ConcatAttrs, PermuteAttrs, SliceAttrs
 from slipstick.ir.ops.tensors.lookup import LookupAttrs
 from slipstick.ir.ops.tensors.matmul import MatmulAttrs
+from slipstick.ir.placement import AxisGroup
 from slipstick.ir.sizes.expr import Dim, as_expr, symbol
 from slipstick.ir.types import DType, TensorType
 
@@ -79,21 +80,21 @@ def test_work(made: OpCall, vector_flops: int, read_bytes: int, write_bytes: int
         (call("gather", LookupAttrs("ab"), (X,), X),
          "spec 'ab' is not letters for 1 inputs and, behind '->', for the result"),
         (call("scatter", LookupAttrs(), (), X), "takes at least 1 inputs, has 0"),
-        (call("all_reduce", CollectiveAttrs("tp"), (X,), t(8)),
+        (call("all_reduce", CollectiveAttrs(AxisGroup("tp")), (X,), t(8)),
          "results must have the dims of the inputs bf16[3, 8], are bf16[8]"),
-        (call("broadcast", CollectiveAttrs("tp"), (X,), t(8)),
+        (call("broadcast", CollectiveAttrs(AxisGroup("tp")), (X,), t(8)),
          "results must have the dims of the inputs bf16[3, 8], are bf16[8]"),
-        (call("all_gather", CollectiveAttrs("tp", 1), (WHOLE,), SCATTERED),
+        (call("all_gather", CollectiveAttrs(AxisGroup("tp"), 1), (WHOLE,), SCATTERED),
          "bf16[batch, seq, 8] is not bf16[batch, seq/tp, 8] with dim 1 divided by tp"),
-        (call("all_gather", CollectiveAttrs("dp", 1), (SCATTERED,), WHOLE),
+        (call("all_gather", CollectiveAttrs(AxisGroup("dp"), 1), (SCATTERED,), WHOLE),
          "bf16[batch, seq/tp, 8] is not bf16[batch, seq, 8] with dim 1 divided by dp"),
-        (call("reduce_scatter", CollectiveAttrs("tp"), (WHOLE,), SCATTERED),
+        (call("reduce_scatter", CollectiveAttrs(AxisGroup("tp")), (WHOLE,), SCATTERED),
          "bf16[batch, seq/tp, 8] is not bf16[batch, seq, 8] with dim -1 divided by tp"),
-        (call("reduce_scatter", CollectiveAttrs("tp", 0), (WHOLE, WHOLE), SCATTERED),
+        (call("reduce_scatter", CollectiveAttrs(AxisGroup("tp"), 0), (WHOLE, WHOLE), SCATTERED),
          "makes one result an input, has 2 inputs and 1 results"),
         (call("all_to_all", NO_ATTRS, (X,), X), "needs CollectiveAttrs, has Attrs"),
-        (call("send", CollectiveAttrs("pp"), (), X), "takes at least 1 inputs, has 0"),
-        (call("recv", CollectiveAttrs("pp"), (X,)), "makes 1 outputs, has 0"),
+        (call("send", CollectiveAttrs(AxisGroup("pp")), (), X), "takes at least 1 inputs, has 0"),
+        (call("recv", CollectiveAttrs(AxisGroup("pp")), (X,)), "makes 1 outputs, has 0"),
     ],
 )  # fmt: skip
 def test_a_wrong_call_is_named(made: OpCall, message: str) -> None:
@@ -114,19 +115,19 @@ def test_a_wrong_call_is_named(made: OpCall, message: str) -> None:
     ],
 )
 def test_message_bytes(op: str, inputs: tuple[TensorType, ...], outputs: tuple[TensorType, ...]) -> None:
-    made = OpCall(op, CollectiveAttrs("tp", 1), inputs, outputs)
+    made = OpCall(op, CollectiveAttrs(AxisGroup("tp"), 1), inputs, outputs)
     assert list(op_def(op).complaints(made)) == []
     assert message_bytes(made) == B * S * 16
     assert op_def(op).work(made).num_bytes == 0  # the network's time is a backend's to say
 
 
 def test_a_bucket_is_one_message() -> None:
-    made = OpCall("all_reduce", CollectiveAttrs("dp"), (X, t(5)), (X, t(5)))
+    made = OpCall("all_reduce", CollectiveAttrs(AxisGroup("dp")), (X, t(5)), (X, t(5)))
     assert message_bytes(made) == 48 + 10
 
 
 def test_a_shard_of_a_number() -> None:
-    made = call("all_gather", CollectiveAttrs("tp", 0), (t(as_expr(8) / TP),), t(8))
+    made = call("all_gather", CollectiveAttrs(AxisGroup("tp"), 0), (t(as_expr(8) / TP),), t(8))
     assert list(op_def("all_gather").complaints(made)) == []
     assert message_bytes(made) == 16
 

@@ -8,6 +8,7 @@ import pytest
 
 from slipstick.ir.errors import PlanError
 from slipstick.ir.graph import Workload
+from slipstick.ir.placement import DP, TP
 from slipstick.ir.plan import Defaults, Family, PlanNumbers, PlanWords, make_plan, plan_of, structure_of
 from slipstick.ir.plan.structure import check_axes, check_structure
 from slipstick.ir.plan.training.decisions import Decisions
@@ -125,11 +126,11 @@ def test_a_degree_that_the_graph_is_not_cut_over_is_refused(degrees: dict[str, i
 
 
 def test_axes_of_a_graph_are_compared_with_those_of_plans() -> None:
-    check_axes(("dp", "tp"), {"tp": 8, "dp": 4, "pp": 1})
+    check_axes((DP, TP), {"tp": 8, "dp": 4, "pp": 1})
     with pytest.raises(
         PlanError, match=r"lowered over dp, tp, and plans have ep=2, pp=4: .*lower\(graph, plan\.family"
     ):
-        check_axes(("dp", "tp"), {"pp": 4, "ep": 2, "tp": 8})
+        check_axes((DP, TP), {"pp": 4, "ep": 2, "tp": 8})
 
 
 def test_words_make_the_axes_of_degrees_above_one_and_no_other() -> None:

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slipstick.ir.graph import Constraint
+from slipstick.ir.placement import TP
 from slipstick.ir.plan import Family, PlanTable, make_plan
 from slipstick.ir.plan.divisibility import suits
 from slipstick.ir.sizes.expr import as_dim, as_expr, symbol
@@ -71,13 +72,13 @@ def test_tables_and_their_points_know_shares_by_the_axis() -> None:
 
 @pytest.mark.parametrize(("degree", "holds", "copied"), [(1, 1, 1), (4, 1, 1), (3, 0, 0), (16, 0, 1), (12, 0, 0)])
 def test_copies_let_a_degree_be_a_multiple(degree: int, holds: int, copied: int) -> None:
-    assert suits(Constraint(8, "tp", "heads"), 8, degree) == bool(holds)
-    assert suits(Constraint(8, "tp", "heads", copied=True), 8, degree) == bool(copied)
+    assert suits(Constraint(8, TP.group, "heads"), 8, degree) == bool(holds)
+    assert suits(Constraint(8, TP.group, "heads", copied=True), 8, degree) == bool(copied)
 
 
 def test_a_constraint_is_asked_for_many_plans_at_once() -> None:
     degrees = np.array([1.0, 3.0, 4.0, 16.0])
-    assert suits(Constraint(8, "tp", "heads", copied=True), 8, degrees).tolist() == [True, False, True, True]
+    assert suits(Constraint(8, TP.group, "heads", copied=True), 8, degrees).tolist() == [True, False, True, True]
     # A quotient of powers is not quite whole.
     assert 147 * 49.0**-1 != 3
-    assert suits(Constraint(3, "tp", "heads"), 147 * 49.0**-1, 3)
+    assert suits(Constraint(3, TP.group, "heads"), 147 * 49.0**-1, 3)

@@ -105,4 +105,4 @@ def test_an_op_without_options_takes_none() -> None:
 @pytest.mark.parametrize("op", OPS)
 def test_the_fields_of_every_op_have_a_text(op: str) -> None:
     kinds = {f.type for f in OPS[op].attrs.__dataclass_fields__.values()}
-    assert kinds <= {"bool", "int", "float", "str", "Dim", "tuple[int, ...]", "tuple[str, ...]"}
+    assert kinds <= {"bool", "int", "float", "str", "AxisGroup", "Dim", "tuple[int, ...]", "tuple[str, ...]"}

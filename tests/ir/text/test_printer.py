@@ -27,7 +27,7 @@ from slipstick.ir.ops.tensors.layout import ConcatAttrs, SliceAttrs
 from slipstick.ir.ops.tensors.matmul import MatmulAttrs
 from slipstick.ir.ops.tensors.normalize import ReduceAttrs
 from slipstick.ir.ops.tensors.pointwise import ElementwiseAttrs
-from slipstick.ir.placement import PARTIAL, REPLICATE, Placement, Shard
+from slipstick.ir.placement import DP, PARTIAL, REPLICATE, TP, MeshAxis, Placement, Shard, group_axes
 from slipstick.ir.saved import mark_saved
 from slipstick.ir.sizes.expr import Dim, Expr
 from slipstick.ir.text.parse import parse_graph
@@ -72,9 +72,9 @@ def golden_graph(train_graph: Graph) -> Graph:
     """Stem and block of the sample, marked, with placements on two values and everything a header can hold."""
     stem, block, _ = mark_saved(train_graph).regions
     batch = stem.by_id[0].type.dims[0]
-    where: dict[int, tuple[tuple[str, Placement], ...]] = {
-        1: (("dp", REPLICATE), ("tp", Shard(0, packed=True))),
-        3: (("dp", Shard(0)), ("tp", PARTIAL)),
+    where: dict[int, tuple[tuple[MeshAxis, Placement], ...]] = {
+        1: ((DP, REPLICATE), (TP, Shard(0, packed=True))),
+        3: ((DP, Shard(0)), (TP, PARTIAL)),
     }
     stem = replace(stem, values=tuple(replace(v, placements=where.get(v.id, ())) for v in stem.values))
     block = replace(block, values=tuple(replace(v, saved=v.saved and v.id != 4) for v in block.values))
@@ -82,8 +82,8 @@ def golden_graph(train_graph: Graph) -> Graph:
         train_graph,
         regions=(stem, block),
         schedule=(Run(("stem",)), Run(("block",), 2)),
-        constraints=(Constraint(4096, "tp", "heads of layers.*"), Constraint(batch * 2, "dp", "batch")),
-        axes=("dp", "tp"),
+        constraints=(Constraint(4096, TP.group, "heads of layers.*"), Constraint(batch * 2, DP.group, "batch")),
+        axes=(DP, TP),
         notes=('two regions, one "tied" weight',),
     )
 
@@ -134,7 +134,9 @@ types = st.builds(TensorType, st.lists(dims, max_size=4).map(tuple), st.sampled_
 placements: st.SearchStrategy[Placement] = st.one_of(
     st.just(REPLICATE), st.just(PARTIAL), st.builds(Shard, st.integers(0, 12), st.booleans())
 )
-placed = st.lists(st.tuples(symbols, placements), max_size=2).map(tuple)
+axes = st.sampled_from(MeshAxis)
+several = st.lists(axes, min_size=1, max_size=2).map(tuple)
+placed = st.lists(st.tuples(axes, placements), max_size=2).map(tuple)
 calls: st.SearchStrategy[tuple[str, Attrs]] = st.one_of(
     st.just(("copy", NO_ATTRS)),
     st.tuples(st.just("matmul"), st.builds(MatmulAttrs, st.text())),
@@ -145,7 +147,8 @@ calls: st.SearchStrategy[tuple[str, Attrs]] = st.one_of(
     st.tuples(st.just("reduce"), st.builds(
         ReduceAttrs, st.text(), st.lists(st.integers(0, 4), max_size=3).map(tuple), st.booleans())),
     st.tuples(st.just("elementwise"), st.builds(ElementwiseAttrs, st.lists(st.text(), max_size=3).map(tuple))),
-    st.tuples(st.just("all_gather"), st.builds(CollectiveAttrs, words, st.integers(-1, 3), st.text())),
+    st.tuples(st.just("all_gather"), st.builds(
+        CollectiveAttrs, st.builds(group_axes, several, st.integers(0, 9)), st.integers(-1, 3), st.text())),
 )  # fmt: skip
 
 
@@ -184,8 +187,10 @@ def graphs(draw: st.DrawFn) -> Graph:
         dtype=draw(st.sampled_from(DType)),
         regions=blocks,
         schedule=tuple(draw(st.lists(one_run, max_size=3))) if names else (),
-        constraints=tuple(draw(st.lists(st.builds(Constraint, dims, symbols, st.text(), st.booleans()), max_size=2))),
-        axes=tuple(draw(st.lists(symbols, max_size=3, unique=True))),
+        constraints=tuple(
+            draw(st.lists(st.builds(Constraint, dims, several.map(group_axes), st.text(), st.booleans()), max_size=2))
+        ),
+        axes=tuple(draw(st.lists(axes, max_size=3, unique=True))),
         notes=tuple(draw(st.lists(st.text(), max_size=2))),
     )
 

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from slipstick.ir.errors import NotUnderstoodError, ParseError, UsageError
+from slipstick.ir.placement import TP
 from slipstick.measured.match.match import How, Matched, match
 from slipstick.measured.match.planned import (
     HeadSizes,
@@ -252,7 +253,7 @@ def test_attention_is_one_kernel_or_its_products(tmp_path: Path) -> None:
 
 
 def test_collectives_are_matched_by_kind_and_bytes(tmp_path: Path) -> None:
-    sent = [PlannedNode(f"block/%{k}", "all_reduce", "communication", "", "forward", 1e-5, sent=Sent("tp", 4, size))
+    sent = [PlannedNode(f"block/%{k}", "all_reduce", "communication", "", "forward", 1e-5, sent=Sent(TP.group, 4, size))
             for k, size in ((5, 200.0), (6, 800.0))]  # fmt: skip
     trace = Written()
     for count in (100, 400):

@@ -15,7 +15,7 @@ from slipstick.ir.ops.tensors.lookup import LookupAttrs
 from slipstick.ir.ops.tensors.matmul import MatmulAttrs
 from slipstick.ir.ops.tensors.normalize import DimAttrs, NormAttrs, ReduceAttrs
 from slipstick.ir.ops.tensors.pointwise import ElementwiseAttrs
-from slipstick.ir.placement import REPLICATE, Placement, Shard
+from slipstick.ir.placement import EP, REPLICATE, Placement, Shard
 
 from .table import Case
 
@@ -183,20 +183,20 @@ def _experts() -> list[Case]:
              phases=_BACK),
         Case("dispatch", "dispatch", (x, idx), (rows,), RoutedAttrs(), ids={1: 6}, even=1, phases=_ONWARD,
              rows=(2,), packed={(2, 0): experts}),
-        Case("own rows", "dispatch", (x, idx), (rows,), RoutedAttrs(own="ep"), ids={1: 6}, even=1, phases=_ONWARD,
+        Case("own rows", "dispatch", (x, idx), (rows,), RoutedAttrs(own=EP.group), ids={1: 6}, even=1, phases=_ONWARD,
              rows=(2,), packed={(2, 0): experts}, own=True, axes=("ep",)),
         Case("dispatch back", "dispatch_bwd", (rows, idx), (x,), RoutedAttrs(), ids={1: 6}, even=1, phases=_BACK,
              rows=(0,), packed={(0, 0): experts}),
-        Case("own rows back", "dispatch_bwd", (rows, idx), (x,), RoutedAttrs(own="ep"), ids={1: 6}, even=1,
+        Case("own rows back", "dispatch_bwd", (rows, idx), (x,), RoutedAttrs(own=EP.group), ids={1: 6}, even=1,
              phases=_BACK, rows=(0,), packed={(0, 0): experts}, own=True, axes=("ep",)),
         Case("combine", "combine", (rows, w, idx), (x,), RoutedAttrs(), ids={2: 6}, even=2, phases=_ONWARD, rows=(0,),
              packed={(0, 0): experts}),
-        Case("combine own", "combine", (rows, w, idx), (x,), RoutedAttrs(own="ep"), ids={2: 6}, even=2,
+        Case("combine own", "combine", (rows, w, idx), (x,), RoutedAttrs(own=EP.group), ids={2: 6}, even=2,
              phases=_ONWARD, rows=(0,), packed={(0, 0): experts}, own=True, axes=("ep",)),
         Case("combine back", "combine_bwd", (x, rows, w, idx), (rows, w), RoutedAttrs(), ids={3: 6}, even=3,
              phases=_BACK, rows=(1, 4), packed={(1, 0): experts, (4, 0): experts}),
-        Case("combine own back", "combine_bwd", (x, rows, w, idx), (rows, w), RoutedAttrs(own="ep"), ids={3: 6}, even=3,
-             phases=_BACK, rows=(1, 4), packed={(1, 0): experts, (4, 0): experts}, own=True, axes=("ep",)),
+        Case("combine own back", "combine_bwd", (x, rows, w, idx), (rows, w), RoutedAttrs(own=EP.group), ids={3: 6},
+             even=3, phases=_BACK, rows=(1, 4), packed={(1, 0): experts, (4, 0): experts}, own=True, axes=("ep",)),
         Case("rows", "expert_bank", (rows, up, down), (rows, wide, rows), gated, params=(1, 2), phases=_ONWARD,
              packed={**by_expert, (1, 1): (6, 6), (4, 1): (6, 6)}, rows=(0, 3, 4, 5), axes=("tp", "dp", "ep")),
         Case("rows back", "expert_bank_bwd", (rows, rows, up, down, wide, rows), (rows, up, down), gated, made=kept,

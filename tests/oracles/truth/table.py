@@ -20,7 +20,7 @@ from slipstick.ir.graph import NO_ATTRS, Attrs, Node, Phase, Value
 from slipstick.ir.ops import OpCall, index_map_of
 from slipstick.ir.ops.fused.attention import AttentionAttrs
 from slipstick.ir.ops.index_map import PlacementEntry
-from slipstick.ir.placement import PARTIAL, REPLICATE, Partial, Placement, Shard
+from slipstick.ir.placement import PARTIAL, REPLICATE, MeshAxis, Partial, Placement, Shard
 from slipstick.ir.types import DType, TensorType
 from slipstick.passes.sharding.ask import Ask
 from slipstick.passes.sharding.rules import rule_for
@@ -231,7 +231,7 @@ def _parts(case: Case, tensor: int, lies: Placement) -> tuple[int, ...]:
 
 
 def _value(dims: tuple[int, ...], axis: str, lies: Placement) -> Value:
-    return Value(0, TensorType(dims, DType.FP64), 0, placements=((axis, lies),))
+    return Value(0, TensorType(dims, DType.FP64), 0, placements=((MeshAxis(axis), lies),))
 
 
 def _local(dims: tuple[int, ...], lies: Placement, degree: int, held: int = 0) -> tuple[int, ...]:

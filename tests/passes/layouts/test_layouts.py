@@ -11,7 +11,7 @@ from slipstick.ir.errors import VerifyError
 from slipstick.ir.graph import Graph, Node, Phase, Region, Value
 from slipstick.ir.ops.collectives import CollectiveAttrs
 from slipstick.ir.ops.tensors.pointwise import ElementwiseAttrs
-from slipstick.ir.placement import PARTIAL, REPLICATE, Placement, Shard
+from slipstick.ir.placement import DP, PARTIAL, REPLICATE, Placement, Shard
 from slipstick.ir.sizes.expr import symbol
 from slipstick.ir.types import DType
 from slipstick.passes.layouts.check import verify_layouts
@@ -157,7 +157,7 @@ def test_samples_stay_with_their_replica(lowered: Graph) -> None:
     gather = found(lowered, is_message("all_gather", "tp", Phase.FORWARD))
     assert isinstance(gather.attrs, CollectiveAttrs)
     add = found(lowered, lambda _, n: n.attrs == ElementwiseAttrs(("add",)))
-    sent = Node("all_gather", add.inputs[:1], add.outputs, CollectiveAttrs("dp", 0), add.scope, add.phase)
+    sent = Node("all_gather", add.inputs[:1], add.outputs, CollectiveAttrs(DP.group, 0), add.scope, add.phase)
     refused(with_node(lowered, add, sent), "sends samples over dp", "<dp=S(0), tp=S(1)>")
 
     def of_all_replicas(v: Value) -> Value:
@@ -187,7 +187,7 @@ def test_a_gradient_lies_as_its_parameter(lowered: Graph) -> None:
     broken = with_value(lowered, grad, lying("tp", Shard(1)))
     refused(broken, "the gradient of 'model.layers.*.mlp.up_proj.weight' lies S(1) along tp and the parameter S(0)")
     refused(with_value(lowered, grad, lying("dp", PARTIAL)), "is partial along dp when the step ends")
-    assert region.by_id[param].placement("dp") == REPLICATE  # ZeRO keeps the gradient in shards of that
+    assert region.by_id[param].placement(DP) == REPLICATE  # ZeRO keeps the gradient in shards of that
 
 
 def test_the_optimizer_reads_whole_sums(lowered: Graph) -> None:

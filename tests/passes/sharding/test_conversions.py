@@ -6,13 +6,13 @@ import pytest
 
 from slipstick.ir.graph import Graph, Node, Phase, Region, Role, Value
 from slipstick.ir.ops.collectives import CollectiveAttrs
-from slipstick.ir.placement import PARTIAL, REPLICATE, Partial, Placement, Replicate, Shard
+from slipstick.ir.placement import DP, PARTIAL, REPLICATE, TP, Partial, Placement, Replicate, Shard
 from slipstick.ir.sizes.expr import as_expr, symbol
 from slipstick.ir.types import DType, TensorType
 from slipstick.passes.manager import parse_pipeline
 from slipstick.passes.sharding.builder import RegionBuilder
 
-AXES = ("dp", "tp")
+AXES = (DP, TP)
 X = TensorType((64, 32), DType.BF16)
 USER = Node("norm", (0,), (1,), scope="model.norm")
 
@@ -24,8 +24,8 @@ def builder(regather: bool = False) -> RegionBuilder:
 
 def laid(have: Placement, want: Placement) -> tuple[RegionBuilder, Value]:
     b = builder()
-    b.add_source(b.old.values[0], {"dp": REPLICATE, "tp": have})
-    return b, b.values[b.lay(0, {"dp": REPLICATE, "tp": want}, USER)]
+    b.add_source(b.old.values[0], {DP: REPLICATE, TP: have})
+    return b, b.values[b.lay(0, {DP: REPLICATE, TP: want}, USER)]
 
 
 @pytest.mark.parametrize(
@@ -59,13 +59,13 @@ def test_each_pair_has_its_conversion(have: Placement, want: Placement, ops: lis
 )
 def test_a_collective_names_its_axis_its_dim_and_why(have: Placement, want: Placement, dim: int) -> None:
     b, _ = laid(have, want)
-    assert [n.attrs for n in b.nodes] == [CollectiveAttrs("tp", dim, f"{have} to {want} for norm at model.norm")]
+    assert [n.attrs for n in b.nodes] == [CollectiveAttrs(TP.group, dim, f"{have} to {want} for norm at model.norm")]
 
 
 def test_what_is_converted_once_is_used_again() -> None:
     b = builder()
-    b.add_source(b.old.values[0], {"dp": REPLICATE, "tp": Shard(0)})
-    need = {"dp": REPLICATE, "tp": REPLICATE}
+    b.add_source(b.old.values[0], {DP: REPLICATE, TP: Shard(0)})
+    need = {DP: REPLICATE, TP: REPLICATE}
     assert b.lay(0, need, USER) == b.lay(0, need, USER)
     assert len(b.nodes) == 1
 
@@ -73,8 +73,8 @@ def test_what_is_converted_once_is_used_again() -> None:
 @pytest.mark.parametrize(("regather", "num_gathers"), [(False, 1), (True, 2)])
 def test_the_backward_phase_gathers_again_only_when_told(regather: bool, num_gathers: int) -> None:
     b = builder(regather)
-    b.add_source(b.old.values[0], {"dp": REPLICATE, "tp": Shard(0)})
-    need = {"dp": REPLICATE, "tp": REPLICATE}
+    b.add_source(b.old.values[0], {DP: REPLICATE, TP: Shard(0)})
+    need = {DP: REPLICATE, TP: REPLICATE}
     b.lay(0, need, USER)
     b.lay(0, need, Node("matmul", (0,), (2,), phase=Phase.BACKWARD))
     assert [n.op for n in b.nodes] == ["all_gather"] * num_gathers
@@ -82,11 +82,11 @@ def test_the_backward_phase_gathers_again_only_when_told(regather: bool, num_gat
 
 def test_axes_are_converted_one_after_the_other() -> None:
     b = builder()
-    b.add_source(b.old.values[0], {"dp": PARTIAL, "tp": PARTIAL})
-    b.lay(0, {"dp": REPLICATE, "tp": Shard(0)}, USER)
+    b.add_source(b.old.values[0], {DP: PARTIAL, TP: PARTIAL})
+    b.lay(0, {DP: REPLICATE, TP: Shard(0)}, USER)
     assert [(n.op, n.attrs) for n in b.nodes] == [
-        ("all_reduce", CollectiveAttrs("dp", -1, "P to R for norm at model.norm")),
-        ("reduce_scatter", CollectiveAttrs("tp", 0, "P to S(0) for norm at model.norm")),
+        ("all_reduce", CollectiveAttrs(DP.group, -1, "P to R for norm at model.norm")),
+        ("reduce_scatter", CollectiveAttrs(TP.group, 0, "P to S(0) for norm at model.norm")),
     ]
 
 
@@ -100,7 +100,7 @@ def test_every_collective_of_a_model_changes_a_placement(tiny: Graph, options: s
         for node in region.nodes:
             if not isinstance(node.attrs, CollectiveAttrs):
                 continue
-            axis, _, copies = node.attrs.axis.partition("/")
+            (axis,), copies = node.attrs.axis.axes, node.attrs.axis.pieces
             before, after = (region.by_id[i].placement(axis) for i in (node.inputs[0], node.outputs[0]))
             if copies:  # ranks with a copy of the same head add up its gradient, which lies as before
                 assert (before, node.op, node.phase) == (after, "all_reduce", Phase.REDUCE)

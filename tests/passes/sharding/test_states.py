@@ -14,7 +14,7 @@ from slipstick.ir.errors import PlanError, VerifyError
 from slipstick.ir.graph import Graph, Role, Workload
 from slipstick.ir.ops import call_of
 from slipstick.ir.ops.collectives import CollectiveAttrs, message_bytes
-from slipstick.ir.placement import REPLICATE, Shard
+from slipstick.ir.placement import REPLICATE, TP, Shard
 from slipstick.ir.plan import Family, make_plan
 from slipstick.ir.plan.divisibility import check_divisibility
 from slipstick.ir.sizes.expr import as_expr
@@ -102,7 +102,7 @@ def test_a_rank_with_some_rows_has_one_at_least() -> None:
 def test_a_cache_that_a_layer_reads_all_of_is_whole_on_every_rank() -> None:
     graph = sharded(of_type("doge", Workload.DECODE))
     caches = [v for r in graph.regions for v in r.of_role(Role.CACHE)]
-    lies = {v.name.rpartition(".")[2]: v.placement("tp") for v in caches}
+    lies = {v.name.rpartition(".")[2]: v.placement(TP) for v in caches}
     assert lies == {"keys": Shard(1), "values": REPLICATE}
     assert any("cache.*.values' is whole on every rank of tp" in note for note in graph.notes)
 

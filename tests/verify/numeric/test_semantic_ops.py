@@ -18,7 +18,7 @@ from slipstick.ir.ops.fused.routing import RoutedAttrs
 from slipstick.ir.ops.fused.scan import ScanAttrs
 from slipstick.ir.ops.tensors.conv import ConvAttrs
 from slipstick.ir.ops.tensors.normalize import DimAttrs, NormAttrs
-from slipstick.ir.placement import REPLICATE, Shard
+from slipstick.ir.placement import EP, REPLICATE, TP, Shard
 from slipstick.ir.types import DType, TensorType
 from slipstick.verify.numeric.call import NotComputedError, RankCall, Reference
 from slipstick.verify.numeric.ops import (
@@ -181,7 +181,7 @@ def test_softmax_and_its_logarithm() -> None:
 
 def _value(dims: tuple[int, ...], shard: int | None) -> Value:
     lies = REPLICATE if shard is None else Shard(shard)
-    return Value(0, TensorType(dims, DType.FP32), 0, placements=(("tp", lies),))
+    return Value(0, TensorType(dims, DType.FP32), 0, placements=((TP, lies),))
 
 
 def test_loss_and_its_gradient_whole_and_by_parts_of_the_vocabulary() -> None:
@@ -275,10 +275,10 @@ def test_ranks_that_have_all_tokens_make_parts_of_the_sum() -> None:
     parts = []
     for r in range(2):
         where = {"rank": {"ep": r}, "degrees": {"ep": 2}}
-        (rows,) = run("dispatch", RoutedAttrs(own="ep"), x, idx, **where)  # type: ignore[arg-type]
+        (rows,) = run("dispatch", RoutedAttrs(own=EP.group), x, idx, **where)  # type: ignore[arg-type]
         own = slice(2 * r, 2 * r + 2)
         made = run("expert_bank", ExpertsAttrs(), rows, up[own], down[own], outs=3)[0]
-        parts.append(run("combine", RoutedAttrs(own="ep"), made, weights, idx, **where)[0])  # type: ignore[arg-type]
+        parts.append(run("combine", RoutedAttrs(own=EP.group), made, weights, idx, **where)[0])  # type: ignore[arg-type]
     close(parts[0] + parts[1], whole)
 
 

@@ -13,7 +13,7 @@ from slipstick.ir.ops.tensors.layout import PermuteAttrs, SliceAttrs
 from slipstick.ir.ops.tensors.matmul import MatmulAttrs
 from slipstick.ir.ops.tensors.normalize import DimAttrs, ReduceAttrs
 from slipstick.ir.ops.tensors.pointwise import ElementwiseAttrs
-from slipstick.ir.placement import PARTIAL, REPLICATE, Placement, Shard
+from slipstick.ir.placement import PARTIAL, REPLICATE, Placement, Shard, group_axes
 from slipstick.ir.sizes.expr import as_dim, as_expr
 from slipstick.verify.proof.numbering import Numbers, parts
 
@@ -60,11 +60,11 @@ def copies_not_summed(region: Region) -> Iterator[tuple[str, Region]]:
     """Gradients of copied heads that stay each rank's own, or are summed over other ranks, or in another range."""
     for node in region.nodes:
         attrs = node.attrs
-        if not isinstance(attrs, CollectiveAttrs) or "/" not in attrs.axis:
+        if not isinstance(attrs, CollectiveAttrs) or not attrs.axis.pieces:
             continue
         for given, made in zip(node.inputs, node.outputs, strict=True):
             yield f"no sum over {attrs.axis} at {node.scope}", rewired(region, made, given)
-        wrong = [replace(attrs, axis=f"{attrs.axis}0")]
+        wrong = [replace(attrs, axis=group_axes(attrs.axis.axes, 10 * attrs.axis.pieces))]
         wrong += [replace(attrs, tail=as_dim(as_expr(attrs.tail) * 2))] if attrs.tail != 0 else []
         for other in wrong:
             told = f"sum over {other.axis}, last {other.tail}, at {node.scope}"
@@ -85,20 +85,20 @@ def other_axis(region: Region) -> Iterator[tuple[str, Region]]:
     axes = [a for a, _ in region.values[0].placements]
     for node, attrs in collectives(region):
         for axis in axes:
-            if axis not in attrs.axes and "/" not in attrs.axis:
+            if axis not in attrs.axes and not attrs.axis.pieces:
                 yield (
                     f"{node.op} over {axis} for {attrs.axis} at {node.scope}",
-                    with_node(region, node, replace(node, attrs=replace(attrs, axis=axis))),
+                    with_node(region, node, replace(node, attrs=replace(attrs, axis=axis.group))),
                 )
         if len(attrs.axes) > 1:
-            fewer = replace(node, attrs=replace(attrs, axis=attrs.axes[0]))
+            fewer = replace(node, attrs=replace(attrs, axis=attrs.axes[0].group))
             yield f"{node.op} over {attrs.axes[0]} alone at {node.scope}", with_node(region, node, fewer)
 
 
 def twice(region: Region) -> Iterator[tuple[str, Region]]:
     """A sum over ranks done twice: each summand counts as often as there are ranks."""
     for node, attrs in collectives(region):
-        if node.op == "all_reduce" and "/" not in attrs.axis:
+        if node.op == "all_reduce" and not attrs.axis.pieces:
             v = region.by_id[node.key]
             again = replace(v, id=max(x.id for x in region.values) + 1)
             again = replace(again, storage=again.id)

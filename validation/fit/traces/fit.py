@@ -13,6 +13,7 @@ from ....backends.machine.software.stack import StackConstants
 from ....backends.machine.software.stack_limits import MOVABLE
 from ....ir.errors import UsageError
 from ....ir.ops import OpClass
+from ....ir.placement import DP
 from ....ir.records import dataclass
 from ....measured.match.match import Matched
 from ....measured.match.planned import PlannedNode
@@ -188,9 +189,8 @@ def _class(row: MatchedOp, planned: Sequence[PlannedNode], number: Mapping[str, 
         return "row-wise"
     node = planned[number[row.nodes[0]]]
     if node.sent is not None:
-        axis = node.sent.axis.split("+")[-1].split("/")[0]
-        known = axis if f"slowdown.{axis}" in MOVABLE else "dp"
-        return "cp" if axis == "up" else known
+        axis = node.sent.axis.booked_on
+        return axis if f"slowdown.{axis}" in MOVABLE else DP
     return _KINDS.get(OpClass(node.kind), "row-wise")
 
 

@@ -162,7 +162,7 @@ def _order(call: RankCall, idx: Tensor) -> Tensor:
     order = torch.argsort(ids, stable=True)
     attrs = call.node.attrs
     block, size = 0, 1
-    for axis in attrs.own.split("+") if isinstance(attrs, RoutedAttrs) and attrs.own else ():
+    for axis in attrs.own.axes if isinstance(attrs, RoutedAttrs) else ():
         block, size = block + call.rank.get(axis, 0) * size, size * call.degrees.get(axis, 1)
     if isinstance(attrs, RoutedAttrs) and attrs.capacity:
         raise NotComputedError("rows of a fixed capacity")

@@ -7,7 +7,7 @@ import pytest
 from slipstick.ir.errors import InternalError
 from slipstick.ir.graph import Graph, Node, Phase, Port, Region, Role, Run, Value, Workload
 from slipstick.ir.ops.tensors.layout import PermuteAttrs
-from slipstick.ir.placement import REPLICATE, Shard
+from slipstick.ir.placement import CP, DP, REPLICATE, TP, Shard
 from slipstick.ir.saved import mark_saved
 from slipstick.ir.sizes.expr import symbol
 from slipstick.ir.types import DType, TensorType
@@ -60,9 +60,9 @@ def test_values_stand_in_one_order() -> None:
 
 
 def test_the_placement_along_an_axis() -> None:
-    v = replace(value(0, 2), placements=(("dp", REPLICATE), ("tp", Shard(0))))
-    assert v.placement("tp") == Shard(0)
-    assert v.placement("cp") is None
+    v = replace(value(0, 2), placements=((DP, REPLICATE), (TP, Shard(0))))
+    assert v.placement(TP) == Shard(0)
+    assert v.placement(CP) is None
 
 
 def test_tied_parameters_count_once_and_starred_ones_by_layer(train_graph: Graph) -> None:

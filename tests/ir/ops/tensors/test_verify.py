@@ -8,6 +8,7 @@ import pytest
 from slipstick.ir.errors import VerifyError
 from slipstick.ir.graph import Graph, Node, Phase, Port, Region, Role, Run, Value
 from slipstick.ir.ops.tensors.matmul import MatmulAttrs
+from slipstick.ir.placement import DP, TP
 from slipstick.ir.sizes.expr import symbol
 from slipstick.ir.types import DType, TensorType
 from slipstick.ir.verify import problems, verify
@@ -95,7 +96,7 @@ def test_the_schedule_names_regions(train_graph: Graph) -> None:
 
 def test_gradients_of_a_sharded_graph_may_lie_otherwise(train_graph: Graph) -> None:
     graph = edited(train_graph, with_extra(grads=((1, 6),)))
-    assert list(problems(replace(graph, axes=("dp",)))) == []
+    assert list(problems(replace(graph, axes=(DP,)))) == []
 
 
 def test_the_error_names_graph_and_pass_and_counts(train_graph: Graph) -> None:
@@ -134,4 +135,4 @@ def test_regions_of_a_verified_graph_are_not_looked_at_again(train_graph: Graph)
     assert list(problems(broken))
     assert not list(problems(broken, verified=broken))
     assert list(problems(broken, verified=train_graph))
-    assert list(problems(replace(broken, axes=("tp",)), verified=broken))
+    assert list(problems(replace(broken, axes=(TP,)), verified=broken))

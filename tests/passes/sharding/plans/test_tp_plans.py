@@ -10,6 +10,7 @@ import pytest
 from slipstick.frontend import load
 from slipstick.ir.errors import ParseError, PlanError, SlipstickError, UnknownNameError, UsageError
 from slipstick.ir.graph import Graph, Hint, Region, Role
+from slipstick.ir.placement import EP, TP
 from slipstick.ir.plan import Family
 from slipstick.ir.text.parse import parse_graph
 from slipstick.ir.text.printer import print_graph
@@ -38,8 +39,8 @@ def write(folder: Path, name: str, text: str) -> str:
 
 
 def test_the_own_plan_is_part_of_the_saved_graph(tiny_mixtral: Graph) -> None:
-    assert Hint("tp", "model.layers.*.mlp.experts.down_proj", "rowwise") in tiny_mixtral.hints
-    assert Hint("ep", "model.layers.*.mlp.experts.down_proj", "grouped_gemm") in tiny_mixtral.hints
+    assert Hint(TP, "model.layers.*.mlp.experts.down_proj", "rowwise") in tiny_mixtral.hints
+    assert Hint(EP, "model.layers.*.mlp.experts.down_proj", "grouped_gemm") in tiny_mixtral.hints
     assert parse_graph(print_graph(tiny_mixtral)) == tiny_mixtral
 
 
@@ -64,7 +65,7 @@ def test_fused_projections_are_cut_by_heads_and_indexers_stay_whole(parameter: s
 
 
 def test_a_style_that_is_not_known_is_named(tiny_llama: Graph) -> None:
-    odd = replace(tiny_llama, hints=(Hint("tp", "lm_head", "colwize"),))
+    odd = replace(tiny_llama, hints=(Hint(TP, "lm_head", "colwize"),))
     with pytest.raises(UnknownNameError, match="unknown tensor-parallel style 'colwize'; did you mean 'colwise'"):
         shard(odd, "hf")
 
@@ -76,11 +77,11 @@ def test_a_model_without_a_plan_says_so(tiny_gpt2: Graph) -> None:
 
 def test_styles_by_rows_of_packed_matrices_and_by_columns_of_tables(tiny_llama: Graph) -> None:
     hints = (
-        Hint("tp", "model.embed_tokens", "embedding_colwise"),
-        Hint("tp", "model.layers.*.mlp.down_proj", "packed_rowwise"),
+        Hint(TP, "model.embed_tokens", "embedding_colwise"),
+        Hint(TP, "model.layers.*.mlp.down_proj", "packed_rowwise"),
     )
     lowered = shard(replace(tiny_llama, hints=hints), "hf")
-    placed = {v.name: dict(v.placements)["tp"] for r in lowered.regions for v in r.of_role(Role.PARAM)}
+    placed = {v.name: dict(v.placements)[TP] for r in lowered.regions for v in r.of_role(Role.PARAM)}
     assert str(placed["model.embed_tokens.weight"]) == "S(1)"
     assert str(placed["model.layers.*.mlp.down_proj.weight"]) == "S(1p)"
     # The table's columns are gathered, as transformers does, so that the layers see whole activations.

@@ -10,7 +10,7 @@ from slipstick.driver import lower
 from slipstick.ir.graph import NO_ATTRS, Attrs, Phase
 from slipstick.ir.ops.base import OpCall
 from slipstick.ir.ops.tensors.layout import ConcatAttrs, PermuteAttrs, SliceAttrs
-from slipstick.ir.placement import PARTIAL, REPLICATE, Placement, Shard
+from slipstick.ir.placement import DP, PARTIAL, REPLICATE, Placement, Shard
 from slipstick.ir.plan import Family
 from slipstick.ir.sizes.expr import Dim, symbol
 from slipstick.ir.types import DType, TensorType
@@ -208,4 +208,4 @@ def test_an_index_into_a_dim_of_its_own_is_the_same_on_every_rank() -> None:
     calls = ((r, n.key, n.attrs) for r in lowered.regions for n in r.nodes if n.op == "pad")
     pads = [(region, made, attrs) for region, made, attrs in calls if isinstance(attrs, SliceAttrs)]
     assert {attrs.start for _, _, attrs in pads} == {0, 1}
-    assert [dict(region.by_id[made].placements)["dp"] for region, made, _ in pads] == [Shard(1)] * 2
+    assert [region.by_id[made].placement(DP) for region, made, _ in pads] == [Shard(1)] * 2

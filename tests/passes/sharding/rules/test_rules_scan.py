@@ -13,7 +13,7 @@ from slipstick.ir.ops import op_def, work_of
 from slipstick.ir.ops.base import OpCall, OpClass
 from slipstick.ir.ops.collectives import CollectiveAttrs
 from slipstick.ir.ops.tensors.conv import ConvAttrs
-from slipstick.ir.placement import PARTIAL, REPLICATE, Shard
+from slipstick.ir.placement import CP, DP, PARTIAL, REPLICATE, TP, Shard
 from slipstick.ir.sizes.expr import Expr
 from slipstick.ir.text.parse import parse_graph
 from slipstick.ir.types import DType, TensorType
@@ -74,10 +74,10 @@ def test_ranks_convolve_together_what_the_model_convolves(mamba: Graph, sharded:
 
 def test_heads_and_channels_lie_over_tp(sharded: Graph) -> None:
     region, node = nodes(sharded, "scan")[0]
-    assert [region.by_id[i].placement("tp") for i in node.inputs] == [*[Shard(2)] * 4, *[Shard(0)] * 3]
-    assert [region.by_id[o].placement("tp") for o in node.outputs] == [Shard(2), Shard(1)]
+    assert [region.by_id[i].placement(TP) for i in node.inputs] == [*[Shard(2)] * 4, *[Shard(0)] * 3]
+    assert [region.by_id[o].placement(TP) for o in node.outputs] == [Shard(2), Shard(1)]
     region, node = nodes(sharded, "conv")[0]
-    assert [region.by_id[i].placement("tp") for i in node.inputs] == [Shard(1, True), Shard(0, True), Shard(0, True)]
+    assert [region.by_id[i].placement(TP) for i in node.inputs] == [Shard(1, True), Shard(0, True), Shard(0, True)]
 
 
 def test_a_layer_has_one_sum_over_tp_each_way(sharded: Graph) -> None:
@@ -89,23 +89,23 @@ def test_a_layer_has_one_sum_over_tp_each_way(sharded: Graph) -> None:
 
 def test_gradients_of_what_all_tokens_share_are_partial_over_dp(sharded: Graph) -> None:
     region, node = nodes(sharded, "scan_bwd")[0]
-    placements = [region.by_id[o].placement("dp") for o in node.outputs]
+    placements = [region.by_id[o].placement(DP) for o in node.outputs]
     assert placements == [*[Shard(0)] * 4, *[PARTIAL] * 3]
 
 
 def test_one_group_of_b_and_c_is_whole_on_each_rank(traced: Callable[[str], Graph]) -> None:
     graph = shard(traced("tiny-bamba.decode"), "")
     region, node = next((r, n) for r in graph.regions for n in r.nodes if n.op == "scan")
-    assert [region.by_id[i].placement("tp") for i in node.inputs[:3]] == [Shard(2), REPLICATE, REPLICATE]
+    assert [region.by_id[i].placement(TP) for i in node.inputs[:3]] == [Shard(2), REPLICATE, REPLICATE]
     states = [v for v in region.values if v.name == "cache.*.state"]
-    assert [v.placement("tp") for v in states] == [Shard(1)]
+    assert [v.placement(TP) for v in states] == [Shard(1)]
 
 
 def test_context_parallelism_exchanges_positions_for_heads(mamba: Graph) -> None:
     """The sequence of a scan is whole: an all-to-all there and one back, as Megatron-LM's Mamba does."""
     graph = shard(mamba, 'cp="ring"')
     region, node = nodes(graph, "scan")[0]
-    assert region.by_id[node.inputs[0]].placement("cp") == Shard(2)
+    assert region.by_id[node.inputs[0]].placement(CP) == Shard(2)
     assert region.by_id[node.inputs[0]].type.dims[1] == mamba.region(BLOCK).by_id[node.inputs[0]].type.dims[1]
     exchanged = [n for _, n in nodes(graph, "all_to_all")]
     there_and_back = 2 * (4 + 1)  # values, B, C and steps; the result: forward, and as many gradients backward
@@ -163,4 +163,4 @@ end
 )
 def test_channels_of_a_convolution_are_packed_where_they_are_several_tensors(last: str, packed: bool) -> None:
     (region,) = parse_graph(CHANNELS.replace("LAST", last)).regions
-    assert source_placements(region, tp_plan("megatron"))[1]["tp"] == Shard(0, packed)
+    assert source_placements(region, tp_plan("megatron"))[1][TP] == Shard(0, packed)

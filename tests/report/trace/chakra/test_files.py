@@ -13,6 +13,7 @@ import pytest
 from slipstick import Family, GraphCache, load, load_system, make_plan
 from slipstick.driver.estimate import Estimate, estimate
 from slipstick.ir.errors import UsageError
+from slipstick.ir.placement import DP, TP
 from slipstick.report.trace.chakra.files import GROUPS, RankFiles, RankGroups, varint
 from slipstick.report.trace.chakra.stage import COLLECTIVES, NodeType
 
@@ -172,7 +173,7 @@ def test_collectives_of_other_axes_have_groups_and_sizes(
 
 
 def test_groups_lie_as_the_order_of_axes_says() -> None:
-    groups = RankGroups(16, {"tp": 2, "dp": 2, "pp": 4}, "tp-cp-ep-dp-pp", ("dp", "tp"))
+    groups = RankGroups(16, {"tp": 2, "dp": 2, "pp": 4}, "tp-cp-ep-dp-pp", (DP.group, TP.group))
     assert groups.all() == {
         "1": [0, 2], "2": [1, 3], "5": [4, 6], "6": [5, 7], "9": [8, 10], "10": [9, 11], "13": [12, 14], "14": [13, 15],
         **{str(17 + k): [k, k + 1] for k in range(0, 16, 2)},
