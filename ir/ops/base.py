@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from enum import StrEnum
+from functools import partial
 from typing import Literal, TypeAlias, TypeVar
 
 from ..errors import VerifyError
@@ -202,6 +203,28 @@ class OpDef:
             yield f"needs {self.attrs.__name__}, has {type(call.attrs).__name__}"
             return
         yield from self.check(call)
+
+
+@dataclass(frozen=True, slots=True)
+class ResultRule:
+    """A type rule with the dims of the first result, which follow from the inputs."""
+
+    dims: Callable[[OpCall], tuple[Dim, ...]]
+    rule: Check
+
+    def __call__(self, call: OpCall) -> Iterator[str]:
+        """Yield what the rule does."""
+        return self.rule(call)
+
+
+def makes(dims: Callable[[OpCall], tuple[Dim, ...]]) -> Callable[[Check], ResultRule]:
+    """Say beside a type rule which dims the first result has."""
+    return partial(ResultRule, dims)
+
+
+def first_dims(call: OpCall) -> tuple[Dim, ...]:
+    """Return the dims of the first input."""
+    return call.inputs[0].dims
 
 
 def no_check(call: OpCall) -> Iterator[str]:
