@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TypeAlias
 
-from .errors import UsageError, VerifyError
+from .errors import UnknownNameError, UsageError, VerifyError
 from .graph import Attrs, Graph, Node, Phase, Port, Region, Role, Run, Value, Workload
 from .ops import OpCall, Trait, op_def
 from .ops.base import ResultRule
@@ -21,13 +21,14 @@ from .types import DType, TensorType
 # What a node reads: a value by its id, or the first result of a node.
 Operand: TypeAlias = "int | Node"
 Size: TypeAlias = "Dim | str"
+_SOURCES = tuple(role for role in Role if role is not Role.RESULT)
 
 
 class GraphBuilder(RegionRewriter):
     """A region under construction, and the verbs of a rewriter with it.
 
     >>> build = GraphBuilder("block")
-    >>> x, weight = build.source("x", ["batch", "seq", 64]), build.source("up.weight", [256, 64], Role.PARAM)
+    >>> x, weight = build.source("x", ["batch", "seq", 64]), build.source("up.weight", [256, 64], "param")
     >>> y = build.node("matmul", x, weight, attrs='spec="abc,dc->abd"')
     >>> z = build.node("elementwise", y, attrs='fns=["silu"]')
     >>> build.output("result0", z)
@@ -40,9 +41,11 @@ class GraphBuilder(RegionRewriter):
         super().__init__(Region(name, (), ()))
         self.dtype = dtype
 
-    def source(self, name: str, dims: Sequence[Size], role: Role = Role.INPUT, dtype: DType | None = None) -> int:
-        """Add a value that comes from outside: an input, a parameter, a port; return its id."""
-        return self.add(Value(0, self._type(dims, dtype), 0, role, name))
+    def source(self, name: str, dims: Sequence[Size], role: str = "input", dtype: DType | None = None) -> int:
+        """Add a value that comes from outside and return its id; `role` is input, param, buffer, cache or port."""
+        if role not in _SOURCES:
+            raise UnknownNameError.of("role of a source", role, _SOURCES)
+        return self.add(Value(0, self._type(dims, dtype), 0, Role(role), name))
 
     def node(
         self,
@@ -51,7 +54,7 @@ class GraphBuilder(RegionRewriter):
         attrs: Attrs | str = "",
         dims: Sequence[Size] | None = None,
         dtype: DType | None = None,
-        others: Sequence[TensorType] = (),
+        others: Sequence[tuple[Sequence[Size], DType]] = (),
         scope: str = "",
         phase: Phase = Phase.FORWARD,
         forward: Operand | None = None,
@@ -59,14 +62,14 @@ class GraphBuilder(RegionRewriter):
         """Append a node and return it; `attrs` may be text as graphs have it.
 
         `dims` and `dtype` are of the first result, dims only where they do not follow from the inputs; `others` are
-        the types of further results. UsageError where dims are needed, VerifyError for what the op's rule refuses.
+        those of further results. UsageError where dims are needed, VerifyError for what the op's rule refuses.
         """
         rule = op_def(op)
         options = parse_attrs(rule.attrs, attrs) if isinstance(attrs, str) else attrs
         ids = tuple(map(_id, inputs))
         call = OpCall(op, options, tuple(self.values[i].type for i in ids), ())
         made = _result_dims(call) if dims is None else dims
-        call = replace(call, outputs=(self._type(made, dtype), *others))
+        call = replace(call, outputs=tuple(self._type(d, t) for d, t in ((made, dtype), *others)))
         if wrong := list(rule.complaints(call)):
             raise VerifyError(f"'{op}' at {scope or 'the top'}: {'; '.join(wrong)}")
         storage = self.values[ids[0]].storage if Trait.VIEW in rule.traits else None
