@@ -140,6 +140,11 @@ IndexRule: TypeAlias = Callable[[OpCall, str], IndexMap]
 class ShardChoice:
     """Which entry of its index map an op takes where operands are cut by several factors (`passes/sharding/choose.py`).
 
+    Sums of the forward phase are completed before anything but a view, as behind row-parallel layers: what follows is
+    then computed on whole numbers, in parts of its own. Gradients stay partial as long as an op is linear in them, so
+    that one message adds up all of them. What is small (tables of rotations, ids) is made whole rather than have it cut
+    what is large.
+
     Attributes:
         names: the inputs that name a factor, in this order; None for all, by `order`.
         order: "first": parameters, then factors of the result, then inputs from the first; "widest": the operand of
