@@ -227,7 +227,7 @@ def pipelines(schedule: str, num_chunks: str, num_plans: str, repeat: str) -> Sa
     """Time the pipelined part of a table of plans: 8 stages of three classes, all times distinct."""
     import numpy as np
 
-    from slipstick.cost.schedules.pipeline import ClassTimes, pipeline_time
+    from slipstick.cost.schedules.pipeline import ClassTimes, Pipelines, pipeline_times
 
     num = int(num_plans)
     random = np.random.default_rng(0)
@@ -236,8 +236,10 @@ def pipelines(schedule: str, num_chunks: str, num_plans: str, repeat: str) -> Sa
     which, chunks = np.zeros(num, dtype=np.intp), np.full(num, float(num_chunks))
     micro_batches = np.asarray(random.integers(4, 65, num) * 8, dtype=np.float64)
 
+    every, rows = [(schedule, np.arange(num))], [(0, 1, 1, 1, 1, 1, 1, 2)]
+
     def work() -> object:
-        return pipeline_time(schedule, times, [(0, 1, 1, 1, 1, 1, 1, 2)], which, chunks, micro_batches)
+        return pipeline_times([Pipelines(every, times, rows, which, chunks, micro_batches)])
 
     work()
     return {"pipeline_s": [seconds(work) for _ in range(int(repeat))]}

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from math import prod
 
 from ..ir.graph import Graph
 from ..ir.ops import work_of
-from ..ir.placement import TP, Shard
+from ..ir.placement import TP
 from ..ir.records import dataclass
 from ..ir.sizes.expr import Expr
 
@@ -59,28 +58,6 @@ class Replicated:
         """Both shares, and what they consist of."""
         held = f"{self.bytes_share:.1%} of parameter bytes{_named(self.parameters, self.bytes_share)}"
         return f"replicated over tp: {held}, {self.flops_share:.1%} of FLOPs{_named(self.modules, self.flops_share)}"
-
-
-def replicated_flops(graph: Graph, sizes: Mapping[str, float]) -> float:
-    """FLOPs of products and attention that ranks of a lowered graph repeat, in a micro-batch of all replicas.
-
-    Along an axis where an operator has no sharded operand, each rank computes as much as one rank alone would. With
-    f the FLOPs of one rank, (all ranks - ranks along sharded axes) f, summed over operators: the FLOPs of all ranks
-    are those of the unsharded graph, over the samples of all replicas, and these. `sizes` holds degrees and lengths
-    by symbol; degrees divide what they shard, pipeline stages are no repetition.
-    """
-    again = 0.0
-    for region in graph.regions:
-        for node in region.nodes:
-            flops = work_of(region, node).tensor_flops
-            if not flops.terms:
-                continue
-            placed = [region.by_id[i].placements for i in (*node.inputs, *node.outputs)]
-            sharded = {axis for placements in placed for axis, p in placements if isinstance(p, Shard)}
-            ranks = prod(sizes[axis] for axis, _ in placed[-1])
-            own = prod(sizes[axis] for axis in sharded)
-            again += graph.counts[region.name] * (ranks - own) * float(flops.evaluate(sizes))
-    return again
 
 
 def _shares(quantities: Iterable[tuple[str, Expr, int]], alone: Mapping[str, float], tp: float) -> Parts:

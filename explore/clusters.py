@@ -101,24 +101,6 @@ class BestOfEach:
             yield system, gpus, best.top
 
 
-def clusters_of(
-    job: PlanJob,
-    wanted: Requirements,
-    executor: Executor | None = None,
-    watch: Callable[[Found], None] | None = None,
-) -> tuple[list[Cluster], CandidateTally]:
-    """Search the plans of a job, and answer for the best of each system and number of GPUs.
-
-    Args:
-        job: systems, numbers of GPUs and the space of plans; its first goal chooses the plan of each.
-        wanted: what the run has to keep.
-        executor: where blocks are worked on; None for this process.
-        watch: is shown each block.
-    """
-    rows, tally = best_rows(job, executor, watch)
-    return clusters_in(job, wanted, rows), tally
-
-
 def best_rows(
     job: PlanJob, executor: Executor | None = None, watch: Callable[[Found], None] | None = None
 ) -> tuple[list[tuple[int, int, Columns]], CandidateTally]:

@@ -144,7 +144,8 @@ class RegionRewriter:
         made, read = {o for n in nodes for o in n.outputs}, {i for n in nodes for i in n.inputs}
         gone = {i for i in old.producer if i not in made and self.values[i].role is Role.RESULT}
         given = tuple(self.values.values())
-        gone |= old.users.keys() - read - old.producer.keys() - _held(given, self.outputs, self.grads)
+        held = _held((v for v in given if v.id not in gone), self.outputs, self.grads)
+        gone |= old.users.keys() - read - old.producer.keys() - held
         rest = (given, self.outputs, self.grads) == (old.values, old.outputs, old.grads)
         if rest and not gone and len(nodes) == len(old.nodes) and all(map(is_, nodes, old.nodes)):
             return old

@@ -130,19 +130,14 @@ class RankLink:
         return cls(kept) if constants.fill_s == 0 else cls(kept, filling, constants.start * filling)
 
     def seconds(self, volume: Array) -> Array:
-        """Return the time of V bytes of a rank."""
+        """Return the seconds of V bytes of a rank: V/B x (V + t_S B) / (V + f t_S B).
+
+        B = bandwidth x u / (1 + c/(n - 1)). Small messages move at f B, without filling a pipeline; for large ones
+        (1 - f) t_S is added to V/B. The time rises with V and falls with B. What goes to one other rank keeps no share
+        and moves at the full rate from the first byte: V/B. A broadcast and what switches reduce are moved whole: no
+        share is kept, c = 0.
+        """
         if self.filling is None:
             return np.asarray(volume / self.rate)
         times: Array = volume / self.rate * (volume + self.filling) / (volume + self.early)
         return times
-
-
-def wire_times(volume: Array, bytes_per_s: Array, members: Array, kind: str, constants: CollectiveConstants) -> Array:
-    """Return the seconds that V bytes of a rank take: V/B x (V + t_S B) / (V + f t_S B).
-
-    B = bandwidth x u / (1 + c/(n - 1)). Small messages move at f B, without filling a pipeline; for large ones
-    (1 - f) t_S is added to V/B. The time rises with V and falls with B. What goes to one other rank keeps no share and
-    moves at the full rate from the first byte: V/B. A broadcast and what switches reduce are moved whole: no share
-    is kept, c = 0.
-    """
-    return RankLink.under(constants, kind, bytes_per_s, members).seconds(volume)

@@ -47,16 +47,6 @@ def power_law_loads(tokens: int, num_experts: int, top_k: int, ep: int, exponent
     return _kept(ranks[np.arange(draws), busiest].astype(np.float64))
 
 
-def power_law_imbalance(tokens: int, num_experts: int, top_k: int, ep: int, exponent: float) -> float:
-    """Return the rows of the busiest rank over the mean, averaged over draws: 1 when balanced, at most `ep`.
-
-    >>> round(power_law_imbalance(8192, 256, 8, 1, 1.2), 3)
-    1.0
-    """
-    loads = power_law_loads(tokens, num_experts, top_k, ep, exponent)
-    return float(loads.sum(axis=1).mean() / (tokens * top_k / ep))
-
-
 def _kept(loads: Array) -> Array:
     """What is remembered must not be changed."""
     loads.setflags(write=False)

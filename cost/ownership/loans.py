@@ -6,7 +6,7 @@ import numpy as np
 
 from ...ir.sizes.expr import Num
 
-YEAR_S = 365 * 86400.0
+YEAR_S = 365 * 86400.0  # a year of bills, without leap days
 
 
 def total_interest_usd(principal_usd: Num, rate_per_year: Num, life_s: Num) -> Num:

@@ -19,7 +19,7 @@ from .carbon import Embodied, operational_kg
 from .energy import StepEnergy
 from .ownership import Ownership
 
-_J_PER_KWH = 3.6e6
+_J_PER_KWH = 3.6e6  # 1000 W over 3600 s
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,17 +18,8 @@ from ...ir.records import dataclass
 _STEPS = 100
 
 
-def young_interval_s(stall_s: float, mtbf_s: float) -> float:
-    """Return tau = sqrt(2 delta M), Young's first-order optimum.
-
-    >>> young_interval_s(300, 24 * 3600) / 60
-    120.0
-    """
-    return math.sqrt(2.0 * stall_s * mtbf_s)
-
-
 def best_interval_s(stall_s: float, mtbf_s: float) -> float:
-    """Return the interval of the largest goodput, which the formula above approximates.
+    """Return the interval of the largest goodput, which Young's sqrt(2 delta M) approximates.
 
     It solves exp((tau + delta) / M) (1 - tau / M) = 1. With tau / M = 1 - exp(-t) that is t - 1 + exp(-t) = delta / M,
     whose left side is convex: Newton's method comes down to the solution from t = 1 + delta / M and never passes it.

@@ -99,30 +99,17 @@ class _Some:
     rows: Sequence[Sequence[int]]
 
 
-def pipeline_time(
-    schedule: str,
-    times: ClassTimes,
-    rows: Sequence[Sequence[int]],
-    which: NDArray[np.intp],
-    num_chunks: Array,
-    num_micro_batches: Array,
-) -> Paced:
-    """Return how long the micro-batches of a step take in a pipeline of stages that may differ: see `Pipelines`.
+def pipeline_times(asked: Sequence[Pipelines]) -> list[Paced]:
+    """Return how long the micro-batches of a step take in pipelines of stages that may differ, for each of some tables.
 
     A schedule without a closed form is run with few micro-batches and goes on from there in even steps. Neither takes
-    longer to work out for more micro-batches, and with either no task that gets faster makes a step longer.
+    longer to work out for more micro-batches, and with either no task that gets faster makes a step longer. The tasks
+    of all tables are run together.
 
     >>> ones = np.ones((1, 1))
-    >>> times = ClassTimes(ones, ones, ones, ones * 0.0)
-    >>> pipeline_time("1f1b", times, [[0] * 4], np.zeros(1, dtype=int), np.ones(1), np.full(1, 8.0)).bubble_s
+    >>> times, plan = ClassTimes(ones, ones, ones, ones * 0.0), np.zeros(1, dtype=int)
+    >>> pipeline_times([Pipelines([("1f1b", plan)], times, [[0] * 4], plan, np.ones(1), np.full(1, 8.0))])[0].bubble_s
     array([9.])
-    """
-    every = [(schedule, np.arange(len(which)))]
-    return pipeline_times([Pipelines(every, times, rows, which, num_chunks, num_micro_batches)])[0]
-
-
-def pipeline_times(asked: Sequence[Pipelines]) -> list[Paced]:
-    """Return what `pipeline_time` does for each of several tables; the tasks of all are run together.
 
     To run a schedule costs a few array operations a wave of tasks, however many plans there are: tables of a few plans
     each, as a search has them, take hardly longer together than one of them.

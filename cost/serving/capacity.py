@@ -16,7 +16,7 @@ from .batching.steps import contexts_of
 from .batching.times import Array, Nums, StepTimes
 from .traffic.requests import Lengths
 
-GIB = 2.0**30
+GIB = 2.0**30  # bytes, IEC 80000-13
 
 
 def held_bytes(times: StepTimes, scheduler: Scheduler, tokens: Nums) -> Array:

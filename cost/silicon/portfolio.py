@@ -22,7 +22,7 @@ from ...ir.records import dataclass
 from ..bill import Bill
 from .packages.package import package_bill
 
-_SAME = 1e-9
+_SAME = 1e-9  # relative: what rounding leaves of equal sums
 
 
 @dataclass(frozen=True, slots=True)

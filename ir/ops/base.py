@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from enum import StrEnum
+from functools import partial
 from typing import Literal, TypeAlias, TypeVar
 
 from ..errors import VerifyError
@@ -139,6 +140,11 @@ IndexRule: TypeAlias = Callable[[OpCall, str], IndexMap]
 class ShardChoice:
     """Which entry of its index map an op takes where operands are cut by several factors (`passes/sharding/choose.py`).
 
+    Sums of the forward phase are completed before anything but a view, as behind row-parallel layers: what follows is
+    then computed on whole numbers, in parts of its own. Gradients stay partial as long as an op is linear in them, so
+    that one message adds up all of them. What is small (tables of rotations, ids) is made whole rather than have it cut
+    what is large.
+
     Attributes:
         names: the inputs that name a factor, in this order; None for all, by `order`.
         order: "first": parameters, then factors of the result, then inputs from the first; "widest": the operand of
@@ -202,6 +208,28 @@ class OpDef:
             yield f"needs {self.attrs.__name__}, has {type(call.attrs).__name__}"
             return
         yield from self.check(call)
+
+
+@dataclass(frozen=True, slots=True)
+class ResultRule:
+    """A type rule with the dims of the first result, which follow from the inputs."""
+
+    dims: Callable[[OpCall], tuple[Dim, ...]]
+    rule: Check
+
+    def __call__(self, call: OpCall) -> Iterator[str]:
+        """Yield what the rule does."""
+        return self.rule(call)
+
+
+def makes(dims: Callable[[OpCall], tuple[Dim, ...]]) -> Callable[[Check], ResultRule]:
+    """Say beside a type rule which dims the first result has."""
+    return partial(ResultRule, dims)
+
+
+def first_dims(call: OpCall) -> tuple[Dim, ...]:
+    """Return the dims of the first input."""
+    return call.inputs[0].dims
 
 
 def no_check(call: OpCall) -> Iterator[str]:

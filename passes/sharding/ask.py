@@ -159,11 +159,6 @@ def is_alike(axis: str, have: Placement, want: Placement) -> bool:
     return have == replace(want, packed=have.packed)
 
 
-def shard_dim(placement: Placement) -> int | None:
-    """Return the sharded dim, None when there is none."""
-    return placement.dim if isinstance(placement, Shard) else None
-
-
 __all__ = [
     "PARTIAL",
     "REPLICATE",
@@ -185,6 +180,5 @@ __all__ = [
     "per_replica",
     "replicate_all",
     "samples_dim",
-    "shard_dim",
     "shares_samples",
 ]

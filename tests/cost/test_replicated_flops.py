@@ -8,10 +8,11 @@ from math import prod
 
 import pytest
 
-from slipstick.cost.replicated import Replicated, replicated_flops
+from slipstick.cost.replicated import Replicated
 from slipstick.driver import lower
 from slipstick.ir.graph import Graph
 from slipstick.ir.ops import work_of
+from slipstick.ir.placement import Shard
 from slipstick.ir.plan import Family
 
 Traced = Callable[[str], Graph]
@@ -34,6 +35,28 @@ CASES: tuple[tuple[str, Family, Degrees], ...] = (
     ("tiny-mixtral", Family(sp=True, ep=True, etp=False), {"dp": 3, "ep": 2, "tp": 2}),
     ("tiny-mixtral", Family(ep=True, exchange="allgather"), {"dp": 3, "ep": 4, "tp": 2}),
 )
+
+
+def replicated_flops(graph: Graph, sizes: Mapping[str, float]) -> float:
+    """FLOPs of products and attention that ranks of a lowered graph repeat, in a micro-batch of all replicas.
+
+    Along an axis where an operator has no sharded operand, each rank computes as much as one rank alone would. With
+    f the FLOPs of one rank, (all ranks - ranks along sharded axes) f, summed over operators: the FLOPs of all ranks
+    are those of the unsharded graph, over the samples of all replicas, and these. `sizes` holds degrees and lengths
+    by symbol; degrees divide what they shard, pipeline stages are no repetition.
+    """
+    again = 0.0
+    for region in graph.regions:
+        for node in region.nodes:
+            flops = work_of(region, node).tensor_flops
+            if not flops.terms:
+                continue
+            placed = [region.by_id[i].placements for i in (*node.inputs, *node.outputs)]
+            sharded = {axis for placements in placed for axis, p in placements if isinstance(p, Shard)}
+            ranks = prod(sizes[axis] for axis, _ in placed[-1])
+            own = prod(sizes[axis] for axis in sharded)
+            again += graph.counts[region.name] * (ranks - own) * float(flops.evaluate(sizes))
+    return again
 
 
 LARGE: tuple[tuple[str, Family, Degrees], ...] = (

@@ -13,7 +13,7 @@ from slipstick.backends.machine.load import load_system
 from slipstick.cost.money import Terms
 from slipstick.cost.run.training_run import TrainingRun
 from slipstick.driver import estimate, train, worth
-from slipstick.explore.clusters import Cluster, Requirements, best_of, clusters_of
+from slipstick.explore.clusters import Cluster, Requirements, best_of, best_rows, clusters_in
 from slipstick.explore.goals import goals_of
 from slipstick.explore.plans.degrees import Degrees
 from slipstick.explore.plans.job import PlanJob, PlanMachine
@@ -41,9 +41,13 @@ def job_of(gpus: tuple[int, ...] = (8, 16), systems: tuple[str, ...] = SYSTEMS) 
     return PlanJob(graph=load_graph(GRAPH), space=space, machines=machines, goals=goals, rows_at_once=50)
 
 
+def clusters_of(job: PlanJob, wanted: Requirements) -> list[Cluster]:
+    return clusters_in(job, wanted, best_rows(job)[0])
+
+
 @pytest.fixture(scope="module")
 def clusters() -> list[Cluster]:
-    return clusters_of(job_of(), Requirements(run=RUN))[0]
+    return clusters_of(job_of(), Requirements(run=RUN))
 
 
 def test_each_system_and_number_of_gpus_has_the_best_plan_of_a_search_of_its_own(clusters: list[Cluster]) -> None:
@@ -74,7 +78,7 @@ def test_bounds_say_how_far_they_are_broken() -> None:
 def test_those_that_keep_all_bounds_come_first_and_then_the_nearest(clusters: list[Cluster]) -> None:
     days = sorted(one.metrics["train_time_s"] for one in clusters)
     middle = (days[0] + days[1]) / 2
-    found = clusters_of(job_of(), Requirements(run=RUN, deadline_s=middle))[0]
+    found = clusters_of(job_of(), Requirements(run=RUN, deadline_s=middle))
     best = best_of(found, "usd_run")
     assert len(best) == len(SYSTEMS)
     assert best[0].metrics["train_time_s"] == days[0]
@@ -93,7 +97,7 @@ def ranked(clusters: Sequence[Cluster]) -> CandidateRanking[Cluster]:
 
 
 def test_a_run_at_its_break_even_price_costs_what_the_other_does(clusters: list[Cluster]) -> None:
-    rented = [c for c in clusters_of(job_of(), Requirements(run=RUN, terms=Terms(rented=True)))[0] if c.num_gpus == 8]
+    rented = [c for c in clusters_of(job_of(), Requirements(run=RUN, terms=Terms(rented=True))) if c.num_gpus == 8]
     ranking = ranked(rented)
     other, one = (candidate.item for candidate in ranking.candidates)
     price = ranking.break_even(1)

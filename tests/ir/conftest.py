@@ -4,80 +4,56 @@ from collections.abc import Callable
 
 import pytest
 
-from slipstick.ir.graph import Graph, Node, Phase, Port, Region, Role, Run, Value, Workload
-from slipstick.ir.ops.tensors.matmul import MatmulAttrs
-from slipstick.ir.ops.tensors.pointwise import ElementwiseAttrs, FillAttrs
-from slipstick.ir.sizes.expr import Dim, symbol
-from slipstick.ir.types import DType, TensorType
+from slipstick import GraphBuilder
+from slipstick.ir.graph import Graph, Phase, Region, Run, Workload
+from slipstick.ir.types import DType
 
-BATCH, SEQ = symbol("batch"), symbol("seq")
+TOKENS = ("batch", "seq")
 HIDDEN, VOCAB = 8, 16
 BACKWARD = Phase.BACKWARD
 
 
-def value(ident: int, dims: tuple[Dim, ...], role: Role = Role.RESULT, name: str = "", dtype: str = "bf16") -> Value:
-    return Value(ident, TensorType(dims, DType(dtype)), ident, role, name)
+FORWARD, OF_INPUT, OF_WEIGHT = 'spec="abk,nk->abn"', 'spec="abn,nk->abk"', 'spec="abn,abk->nk"'
 
 
 def stem() -> Region:
-    x = (BATCH, SEQ, HIDDEN)
-    values = (
-        value(0, (BATCH, SEQ), Role.INPUT, "input_ids", "int64"),
-        value(1, (VOCAB, HIDDEN), Role.PARAM, "embed.weight"),
-        value(2, x, Role.PORT, "dh"),
-        value(3, x),
-        value(4, (VOCAB, HIDDEN)),
-    )
-    nodes = (
-        Node("embedding", (0, 1), (3,), scope="embed"),
-        Node("embedding_bwd", (2, 0), (4,), scope="embed", phase=BACKWARD, forward=3),
-    )
-    return Region("stem", values, nodes, (Port("h", 3),), ((1, 4),))
+    build = GraphBuilder("stem")
+    ids = build.source("input_ids", TOKENS, dtype=DType.INT64)
+    table, dh = build.source("embed.weight", (VOCAB, HIDDEN), "param"), build.source("dh", (*TOKENS, HIDDEN), "port")
+    h = build.node("embedding", ids, table, scope="embed")
+    grad = build.node("embedding_bwd", dh, ids, dims=(VOCAB, HIDDEN), scope="embed", phase=BACKWARD, forward=h)
+    build.output("h", h)
+    build.gradient(table, grad)
+    return build.finish()
 
 
 def block() -> Region:
-    x, w = (BATCH, SEQ, HIDDEN), (HIDDEN, HIDDEN)
-    values = (
-        value(0, x, Role.PORT, "h"),
-        value(1, w, Role.PARAM, "layers.*.weight"),
-        value(2, x, Role.PORT, "dh"),
-        *(value(i, x) for i in (3, 4, 5, 6)),
-        value(7, w),
-    )
-    at = "layers.*"
-    nodes = (
-        Node("matmul", (0, 1), (3,), MatmulAttrs("abk,nk->abn"), at),
-        Node("elementwise", (3,), (4,), ElementwiseAttrs(("silu",)), f"{at}.act"),
-        Node("elementwise", (2, 3), (5,), ElementwiseAttrs(("silu_bwd",)), f"{at}.act", BACKWARD, 4),
-        Node("matmul", (5, 1), (6,), MatmulAttrs("abn,nk->abk"), at, BACKWARD, 3),
-        Node("matmul", (5, 0), (7,), MatmulAttrs("abn,abk->nk"), at, BACKWARD, 3),
-    )
-    return Region("block", values, nodes, (Port("h", 4), Port("dh", 6)), ((1, 7),))
+    build, at = GraphBuilder("block"), "layers.*"
+    h = build.source("h", (*TOKENS, HIDDEN), "port")
+    w = build.source("layers.*.weight", (HIDDEN, HIDDEN), "param")
+    dh = build.source("dh", (*TOKENS, HIDDEN), "port")
+    y = build.node("matmul", h, w, attrs=FORWARD, scope=at)
+    act = build.node("elementwise", y, attrs='fns=["silu"]', scope=f"{at}.act")
+    dy = build.node("elementwise", dh, y, attrs='fns=["silu_bwd"]', scope=f"{at}.act", phase=BACKWARD, forward=act)
+    build.output("h", act)
+    build.output("dh", build.node("matmul", dy, w, attrs=OF_INPUT, scope=at, phase=BACKWARD, forward=y))
+    build.gradient(w, build.node("matmul", dy, h, attrs=OF_WEIGHT, scope=at, phase=BACKWARD, forward=y))
+    return build.finish()
 
 
 def head() -> Region:
-    x, logits = (BATCH, SEQ, HIDDEN), (BATCH, SEQ, VOCAB)
-    values = (
-        value(0, x, Role.PORT, "h"),
-        value(1, (VOCAB, HIDDEN), Role.PARAM, "embed.weight"),
-        value(2, (BATCH, SEQ), Role.INPUT, "labels", "int64"),
-        value(3, logits),
-        value(4, (), dtype="fp32"),
-        value(5, (BATCH, SEQ, 3), dtype="fp32"),
-        value(6, (), dtype="fp32"),
-        value(7, logits),
-        value(8, x),
-        value(9, (VOCAB, HIDDEN)),
-    )
-    nodes = (
-        Node("matmul", (0, 1), (3,), MatmulAttrs("abk,nk->abn"), "lm_head"),
-        Node("cross_entropy", (3, 2), (4, 5)),
-        Node("fill", (), (6,), FillAttrs("ones"), phase=BACKWARD),
-        Node("cross_entropy_bwd", (6, 3, 2, 5), (7,), phase=BACKWARD, forward=4),
-        Node("matmul", (7, 1), (8,), MatmulAttrs("abn,nk->abk"), "lm_head", BACKWARD, 3),
-        Node("matmul", (7, 0), (9,), MatmulAttrs("abn,abk->nk"), "lm_head", BACKWARD, 3),
-    )
-    return Region("head", values, nodes, (Port("dh", 8), Port("result0", 4)), ((1, 9),))
+    build, at = GraphBuilder("head"), "lm_head"
+    h, w = build.source("h", (*TOKENS, HIDDEN), "port"), build.source("embed.weight", (VOCAB, HIDDEN), "param")
+    labels = build.source("labels", TOKENS, dtype=DType.INT64)
+    logits = build.node("matmul", h, w, attrs=FORWARD, scope=at)
+    loss = build.node("cross_entropy", logits, labels, dtype=DType.FP32, others=[((*TOKENS, 3), DType.FP32)])
+    one = build.node("fill", attrs='kind="ones"', dims=(), dtype=DType.FP32, phase=BACKWARD)
+    given = (one, logits, labels, loss.outputs[1])
+    grad = build.node("cross_entropy_bwd", *given, phase=BACKWARD, forward=loss)
+    build.output("dh", build.node("matmul", grad, w, attrs=OF_INPUT, scope=at, phase=BACKWARD, forward=logits))
+    build.output("result0", loss)
+    build.gradient(w, build.node("matmul", grad, h, attrs=OF_WEIGHT, scope=at, phase=BACKWARD, forward=logits))
+    return build.finish()
 
 
 @pytest.fixture

@@ -77,7 +77,7 @@ class NetworkLink:
         """Return the time that some bytes of each rank take; without end where the pattern has no way.
 
         `num_bytes` over bandwidth x efficiency x the part of it that the pattern has; under a protocol as its
-        `wire_times` says.
+        `RankLink` says.
         """
         found = lane(pattern, self.share)
         if found is PLAIN:

@@ -39,7 +39,7 @@ from .times import Array, Curve, Nums, StepTimes
 
 # Prompts a step beyond which the spread around the mean is that of a normal law.
 _MANY = 30.0
-_TERMS = 80
+_TERMS = 80  # of the law of such numbers: at a mean of _MANY those beyond weigh 3e-14
 
 
 def met(prompts: Array, ranks: int, shared: float, most: Array) -> Array:

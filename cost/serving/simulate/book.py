@@ -8,7 +8,7 @@ from dataclasses import field
 
 from ....ir.records import dataclass
 
-NEVER = -1.0
+NEVER = -1.0  # no time: they count from 0
 
 
 @dataclass(frozen=True, slots=True)

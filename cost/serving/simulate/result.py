@@ -17,7 +17,6 @@ from .book import SimulatedSteps
 from .failures import FailedReplicas
 
 # A latency over many requests as mean, median, deviation and percentiles.
-
 _SHARES = (0.5, 0.9, 0.95, 0.99)
 
 

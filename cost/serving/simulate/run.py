@@ -11,6 +11,7 @@ from ....backends.machine.software.engine import Engine
 from ....ir.errors import InfeasibleError, UsageError
 from ....ir.records import dataclass
 from ..batching.times import Array, StepTimes
+from ..capacity import GIB
 from ..traffic.traffic import Index, Traffic
 from .autoscale import Autoscaling, Scaler
 from .book import Book, Meters, RequestWork
@@ -22,7 +23,6 @@ from .room import Room
 from .rounds import Rounds
 from .speeds import Speeds
 
-GIB = 2.0**30
 ROUTES = ("round-robin", "least-loaded")
 
 

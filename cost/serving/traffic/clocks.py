@@ -18,7 +18,7 @@ UNITS: Mapping[str, Decimal] = MappingProxyType(
     {"s": Decimal(1), "ms": Decimal("1e-3"), "us": Decimal("1e-6"), "ns": Decimal("1e-9")}
 )
 _YEAR_S = Decimal(365 * 86400)
-_MOST_YEARS = 10
+_MOST_YEARS = 10  # no trace of requests is longer; a span beyond it is of another unit
 # Stamps of today count from 1970, in whatever unit.
 _TODAY = (30 * _YEAR_S, 130 * _YEAR_S)
 # The exponents of floats; sums of such numbers have fewer digits than the context keeps.

@@ -8,7 +8,7 @@ from ...placement import CP
 from ...records import dataclass
 from ...sizes.expr import Dim, Expr, as_expr, total
 from ...types import TensorType
-from ..base import AttentionShape, Attrs, OpCall, OpClass, OpDef, ShardChoice, Work, same_dims
+from ..base import AttentionShape, Attrs, OpCall, OpClass, OpDef, ShardChoice, Work, makes, same_dims
 from ..index_map import IndexMap, Tensor, lacking, numbered, tensor
 from ..traits import Trait
 
@@ -88,6 +88,12 @@ def _fixed(dim: int | Expr) -> int:
     return dim
 
 
+def _result(call: OpCall) -> tuple[Dim, ...]:
+    q, _, v = (t.dims for t in call.inputs[:3])
+    return q[0], q[2], q[1], v[3]
+
+
+@makes(_result)
 def _check(call: OpCall) -> Iterator[str]:
     q, k, v = call.inputs[:3]
     if {q.rank, k.rank, v.rank} != {4}:
@@ -95,8 +101,7 @@ def _check(call: OpCall) -> Iterator[str]:
         return
     yield from same_dims((*k.dims[:3],), (*v.dims[:3],), "batch, heads and length of k and v")
     yield from same_dims((q.dims[0], q.dims[3]), (k.dims[0], k.dims[3]), "batch and head dim of q and k")
-    out = (q.dims[0], q.dims[2], q.dims[1], v.dims[3])
-    yield from same_dims(call.outputs[0].dims, out, "result [batch, length, heads, head dim]")
+    yield from same_dims(call.outputs[0].dims, _result(call), "result [batch, length, heads, head dim]")
     yield from same_dims(call.outputs[1].dims, q.dims[:3], "log-sum-exp [batch, heads, length]")
     yield from _check_extras(call, q, k, call.inputs[_FORWARD:])
 

@@ -7,9 +7,23 @@ from itertools import product
 
 from ...placement import PARTIAL, REPLICATE, Placement, Shard
 from ...records import dataclass
-from ...sizes.expr import Dim, as_expr, total
+from ...sizes.expr import Dim, as_dim, as_expr, total
 from ...sizes.lone import without_lone
-from ..base import Attrs, OpCall, OpClass, OpDef, ShardChoice, Work, free, no_check, same_dims, same_numel, traffic
+from ..base import (
+    Attrs,
+    OpCall,
+    OpClass,
+    OpDef,
+    ShardChoice,
+    Work,
+    first_dims,
+    free,
+    makes,
+    no_check,
+    same_dims,
+    same_numel,
+    traffic,
+)
 from ..index_map import IndexMap, PlacementEntry, Tensor, numbered, tensor
 from ..traits import Trait
 from .pointwise import map_unary
@@ -46,12 +60,17 @@ def _check_reshape(call: OpCall) -> Iterator[str]:
     yield from same_numel(call.inputs[0], call.outputs[0], "reshape")
 
 
+def _permuted(call: OpCall) -> tuple[Dim, ...]:
+    return tuple(call.inputs[0].dims[d] for d in call.attrs_as(PermuteAttrs).dims)
+
+
+@makes(_permuted)
 def _check_permute(call: OpCall) -> Iterator[str]:
     dims = call.attrs_as(PermuteAttrs).dims
     if sorted(dims) != list(range(call.inputs[0].rank)):
         yield f"permute {dims} does not name each dim of {call.inputs[0]} once"
         return
-    yield from same_dims(call.outputs[0].dims, tuple(call.inputs[0].dims[d] for d in dims), "permute")
+    yield from same_dims(call.outputs[0].dims, _permuted(call), "permute")
 
 
 def _check_expand(call: OpCall) -> Iterator[str]:
@@ -79,6 +98,12 @@ def _check_pad(call: OpCall) -> Iterator[str]:
     yield from _check_slice(swapped)
 
 
+def _joined(call: OpCall) -> tuple[Dim, ...]:
+    dim, dims = call.attrs_as(ConcatAttrs).dim, call.inputs[0].dims
+    return (*dims[:dim], as_dim(total(t.dims[dim] for t in call.inputs)), *dims[dim + 1 :])
+
+
+@makes(_joined)
 def _check_concat(call: OpCall) -> Iterator[str]:
     dim, out = call.attrs_as(ConcatAttrs).dim, call.outputs[0]
     if not all(0 <= dim < t.rank for t in (*call.inputs, out)):
@@ -108,6 +133,7 @@ def _work_scatter_rows(call: OpCall) -> Work:
     )
 
 
+@makes(lambda call: (*call.inputs[0].dims, call.inputs[1].dims[1]))
 def _check_embedding(call: OpCall) -> Iterator[str]:
     ids, table = call.inputs
     if table.rank != 2:
@@ -269,7 +295,7 @@ OPS = (
     OpDef("concat", OpClass.MEMORY, traffic, "tensors side by side", _check_concat, ConcatAttrs,
           traits=frozenset({Trait.JOINS}), index_map=_map_concat,
           shard=ShardChoice(order="as it lies", sums="always")),
-    OpDef("copy", OpClass.MEMORY, traffic, "a copy in another layout", no_check, max_inputs=1,
+    OpDef("copy", OpClass.MEMORY, traffic, "a copy in another layout", makes(first_dims)(no_check), max_inputs=1,
           traits=frozenset({Trait.SAME_VALUES, Trait.COPIES}), index_map=map_unary,
           shard=ShardChoice(sums="backward")),
     OpDef("embedding", OpClass.MEMORY, _work_lookup, "rows of a table; inputs: ids, table", _check_embedding,

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 
 from ...records import dataclass
 from ...sizes.expr import Dim, product
-from ..base import Attrs, GemmShape, OpCall, OpClass, OpDef, ShardChoice, Work
+from ..base import Attrs, GemmShape, OpCall, OpClass, OpDef, ShardChoice, Work, makes
 from ..index_map import IndexMap, aligned, tensor
 from ..traits import Trait
 
@@ -51,6 +51,7 @@ def gemm_shape(call: OpCall) -> GemmShape:
     )
 
 
+@makes(lambda call: tuple(letter_sizes(call)[c] for c in call.attrs_as(MatmulAttrs).letters[2]))
 def _check(call: OpCall) -> Iterator[str]:
     spec = call.attrs_as(MatmulAttrs).spec
     if _SPEC.fullmatch(spec) is None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ...records import dataclass
-from ...sizes.expr import as_expr
+from ...sizes.expr import Dim, as_expr
 from ...types import TensorType
-from ..base import Attrs, OpCall, OpClass, OpDef, ShardChoice, Work, no_check, same_dims, traffic
+from ..base import Attrs, OpCall, OpClass, OpDef, ShardChoice, Work, first_dims, makes, no_check, same_dims, traffic
 from ..index_map import IndexMap, Tensor, lacking, numbered, tensor
 from ..traits import Trait
 
@@ -39,10 +39,12 @@ class ReduceAttrs(Attrs):
 _NORM_FLOPS = {"rms": 4, "layer": 7}
 
 
+@makes(first_dims)
 def _check_first(call: OpCall) -> Iterator[str]:
     yield from same_dims(call.outputs[0].dims, call.inputs[0].dims, "result")
 
 
+@makes(first_dims)
 def _check_alike(call: OpCall) -> Iterator[str]:
     for output in call.outputs:
         yield from same_dims(output.dims, call.inputs[0].dims, "result")
@@ -64,12 +66,17 @@ def _work_softmax_bwd(call: OpCall) -> Work:
     return traffic(call, call.inputs[0].numel * 4)
 
 
+def _reduced(call: OpCall) -> tuple[Dim, ...]:
+    attrs, dims = call.attrs_as(ReduceAttrs), call.inputs[0].dims
+    return tuple(1 if i in attrs.dims else d for i, d in enumerate(dims) if i not in attrs.dims or attrs.keepdim)
+
+
+@makes(_reduced)
 def _check_reduce(call: OpCall) -> Iterator[str]:
     attrs, t = call.attrs_as(ReduceAttrs), call.inputs[0]
     if not all(0 <= d < t.rank for d in attrs.dims):
         yield f"dims {attrs.dims} are not all dims of {t}"
-    kept = tuple(1 if i in attrs.dims else d for i, d in enumerate(t.dims) if i not in attrs.dims or attrs.keepdim)
-    yield from same_dims(call.outputs[0].dims, kept, f"{attrs.fn} over dims {attrs.dims} of {t}")
+    yield from same_dims(call.outputs[0].dims, _reduced(call), f"{attrs.fn} over dims {attrs.dims} of {t}")
 
 
 def _work_reduce(call: OpCall) -> Work:
@@ -81,6 +88,7 @@ def _work_loss(call: OpCall) -> Work:
     return traffic(call, call.inputs[0].numel * 6)
 
 
+@makes(lambda call: ())
 def _check_loss(call: OpCall) -> Iterator[str]:
     yield from same_dims(call.inputs[1].dims, call.inputs[0].dims[:-1], "targets")
     yield from same_dims(
@@ -94,6 +102,7 @@ def _work_loss_bwd(call: OpCall) -> Work:
     return traffic(call, call.inputs[1].numel * 2)
 
 
+@makes(lambda call: call.inputs[1].dims)
 def _check_loss_bwd(call: OpCall) -> Iterator[str]:
     yield from same_dims(call.outputs[0].dims, call.inputs[1].dims, "gradient of the logits")
 

@@ -3,11 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import reduce
 
 from ...records import dataclass
 from ...sizes.expr import Dim, total
 from ...types import DType
-from ..base import Attrs, OpCall, OpClass, OpDef, ShardChoice, Work, free, no_check, same_dims, traffic
+from ..base import (
+    Attrs,
+    OpCall,
+    OpClass,
+    OpDef,
+    ShardChoice,
+    Work,
+    first_dims,
+    free,
+    makes,
+    no_check,
+    same_dims,
+    traffic,
+)
 from ..index_map import IndexMap, aligned, lacking, numbered, tensor, whole
 from ..traits import Trait
 
@@ -57,6 +71,11 @@ def broadcast(a: tuple[Dim, ...], b: tuple[Dim, ...]) -> tuple[Dim, ...] | None:
     return tuple(y if x == 1 else x for x, y in zip(left, right, strict=True))
 
 
+def _broadcast(call: OpCall) -> tuple[Dim, ...]:
+    return reduce(lambda a, b: broadcast(a, b) or (), (t.dims for t in call.inputs), ())
+
+
+@makes(_broadcast)
 def _check(call: OpCall) -> Iterator[str]:
     shape: tuple[Dim, ...] = ()
     for t in call.inputs:
@@ -76,6 +95,7 @@ def _work(call: OpCall) -> Work:
     return traffic(call, numel * flops)
 
 
+@makes(first_dims)
 def _check_same(call: OpCall) -> Iterator[str]:
     yield from same_dims(call.outputs[0].dims, call.inputs[0].dims, "result")
 

@@ -1,4 +1,4 @@
-"""Many rows of blocks cut into equally many parts at once, each as `balanced_parts` cuts it, to the same last bit."""
+"""Many rows of blocks cut into equally many parts at once, each as `Balance` cuts it, to the same last bit."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _WIDE = 16
 
 
 def many_parts(costs: Array, first: Array, last: Array, num_parts: int) -> Index:
-    """Return the sizes of two parts or more that `balanced_parts` finds, as (row, part).
+    """Return the sizes of two parts or more that `Balance` finds, as (row, part).
 
     The arithmetic is that of `Balance`, element by element, but over few ends of each part: those between which a cut
     exists whose dearest part costs no more than that of an even cut, which is a cut too.

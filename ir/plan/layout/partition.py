@@ -29,28 +29,14 @@ def even_parts(num_blocks: int, num_parts: int) -> tuple[int, ...]:
     return tuple(size + (start <= k < start + rest) for k in range(num_parts))
 
 
-def balanced_parts(costs: Sequence[float], num_parts: int, first: float = 0.0, last: float = 0.0) -> tuple[int, ...]:
-    """Return part sizes with the least dearest part; among those, the ones with the least sum of squares.
-
-    Args:
-        costs: cost of each block, in order, none negative.
-        num_parts: parts, at least one block each unless the part carries `first` or `last`.
-        first: what the first part costs on top (embedding).
-        last: what the last part costs on top (head and loss).
-
-    Raises:
-        PlanError: more parts than blocks can fill.
-
-    >>> balanced_parts([1.0] * 8, 3, last=2.0)
-    (3, 3, 2)
-    """
-    return Balance(costs, first, last).sizes(num_parts)
-
-
 class Balance:
     """A row of blocks to be balanced, in any number of parts: what these have in common is worked out once.
 
-    Costs are those of `balanced_parts`.
+    `costs` are of each block, in order, none negative; `first` is what the first part costs on top (embedding), `last`
+    what the last one does (head and loss).
+
+    >>> Balance([1.0] * 8, last=2.0).sizes(3)
+    (3, 3, 2)
     """
 
     __slots__ = ("_first", "_last", "_middle", "_most", "num_blocks")
@@ -68,7 +54,10 @@ class Balance:
         self._most = [self._first]
 
     def sizes(self, num_parts: int) -> tuple[int, ...]:
-        """Return the part sizes of `balanced_parts`, with the same errors."""
+        """Return part sizes with the least dearest part; among those, the ones with the least sum of squares.
+
+        A part has at least one block unless it carries `first` or `last`; PlanError for more parts than blocks fill.
+        """
         most_parts = self.num_blocks + bool(np.isfinite(self._last[-1]))
         if num_parts > most_parts or num_parts < 1:
             raise PlanError(f"{self.num_blocks} blocks cannot fill {num_parts} stages; legal: 1 to {self.num_blocks}")

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slipstick.backends.kernels.collective import CollectiveConstants, wire_times
+from slipstick.backends.kernels.collective import CollectiveConstants, RankLink
 from slipstick.backends.machine.load import load_system
 from slipstick.backends.machine.system import System
 from slipstick.backends.network.algorithms.algorithm import Collective
@@ -234,7 +234,7 @@ def test_the_time_on_the_wire(
 ) -> None:
     n = np.asarray(float(members))
     base, larger, faster = (
-        float(wire_times(np.asarray(v), np.asarray(r), n, kind, made))
+        float(RankLink.under(made, kind, np.asarray(r), n).seconds(np.asarray(v)))
         for v, r in ((volume, rate), (volume * factor, rate), (volume, rate * factor))
     )
     assert faster <= base * (1 + 1e-9) <= larger * (1 + 2e-9)

@@ -7,13 +7,18 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from slipstick.cost.run.goodput import best_interval_s, expected_s, shares, young_interval_s
+from slipstick.cost.run.goodput import best_interval_s, expected_s, shares
 
 MIN, HOUR = 60.0, 3600.0
 STALL = st.floats(0.1, 600.0)
 MTBF = st.floats(600.0, 1e7)
 EVERY = st.floats(60.0, 1e5)
 RESTART = st.floats(0.0, 3600.0)
+
+
+def young_interval_s(stall_s: float, mtbf_s: float) -> float:
+    """Young's first-order optimum."""
+    return math.sqrt(2.0 * stall_s * mtbf_s)
 
 
 # The captions of figures 3 to 5 of Daly 2006: a checkpoint takes 5 min, a restart 10 min.

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TypeAlias
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
-from slipstick.cost.schedules.pipeline import ClassTimes, Paced, pipeline_time
+from slipstick.cost.schedules.pipeline import ClassTimes, Paced, Pipelines, pipeline_times
 from slipstick.cost.schedules.simulate import simulate
 from slipstick.cost.schedules.tasks import StageTimes
 from slipstick.ir.schedules.registry import SCHEDULES, can_run
 
+Array: TypeAlias = NDArray[np.float64]
+Index: TypeAlias = NDArray[np.intp]
 # Schedule, chunks a stage.
 KINDS = [(name, v) for name, kind in SCHEDULES.items() for v in ((1, 2, 3) if kind.interleaves else (kind.chunks,))]
 KINDS.append(("1f1b", 4))
@@ -21,6 +25,14 @@ KINDS.append(("1f1b", 4))
 ENDS = [(1.0, 1.0), (1.5, 1.0), (1.0, 1.5), (0.5, 1.5), (1.5, 0.5), (0.5, 0.5), (1.2, 1.2), (0.8, 1.1)]
 BACKWARD = [1.0, 2.0, 3.0]
 SENDS = [0.0, 0.02, 0.1]
+
+
+def pipeline_time(
+    schedule: str, times: ClassTimes, rows: Sequence[Sequence[int]], which: Index, chunks: Array, micro: Array
+) -> Paced:
+    """One table alone."""
+    every = [(schedule, np.arange(len(which)))]
+    return pipeline_times([Pipelines(every, times, rows, which, chunks, micro)])[0]
 
 
 def row(p: int) -> tuple[int, ...]:

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
+from collections.abc import Iterable
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slipstick.ir.graph import NO_ATTRS, Graph, Node, Phase, Port, Region, Role, Run, Value, Workload
+from slipstick import GraphBuilder
+from slipstick.ir.graph import Graph, Phase, Region, Role
 from slipstick.ir.ops import work_of
-from slipstick.ir.ops.tensors.normalize import DimAttrs
 from slipstick.ir.ops.tensors.pointwise import FLOPS_PER_ELEMENT, ElementwiseAttrs
-from slipstick.ir.saved import mark_saved
-from slipstick.ir.types import DType, TensorType
 from slipstick.passes.manager import parse_pipeline
 
 X, ROW = (4, 8), (8,)
@@ -26,18 +24,26 @@ def fuse(graph: Graph) -> Graph:
     return parse_pipeline("fuse").run(graph)[0]
 
 
-def value(ident: int, dims: tuple[int, ...] = X, role: Role = Role.RESULT, name: str = "") -> Value:
-    return Value(ident, TensorType(dims, DType.BF16), ident, role, name)
+# A function of a pointwise node, or an op; what it reads; its phase; the forward node it belongs to.
+Step = tuple[str, tuple[int, ...], Phase, int | None]
 
 
-def graph_of(values: list[Value], nodes: list[Node], outputs: list[int]) -> Graph:
-    region = Region("block", tuple(values), tuple(nodes), tuple(Port(f"y{k}", i) for k, i in enumerate(outputs)))
-    graph = Graph("chain", Workload.TRAIN, DType.BF16, (region,), (Run(("block",)),))
-    return mark_saved(graph)
+def step(fn: str, *inputs: int, phase: Phase = FORWARD, forward: int | None = None) -> Step:
+    return fn, inputs, phase, forward
 
 
-def pointwise(fn: str, inputs: tuple[int, ...], output: int, phase: Phase = FORWARD) -> Node:
-    return Node("elementwise", inputs, (output,), ElementwiseAttrs((fn,)), phase=phase)
+def graph_of(steps: Iterable[Step], outputs: Iterable[int], *sources: tuple[int, ...]) -> Graph:
+    """Sources, one of X unless told, then results of the steps: ids count from 0 in this order."""
+    build = GraphBuilder()
+    for k, dims in enumerate(sources or (X,)):
+        build.source(f"x{k}", dims)
+    for fn, inputs, phase, forward in steps:
+        is_op = fn in ("cast", "softmax")
+        attrs = f'fns=["{fn}"]' if not is_op else "dim=1" if fn == "softmax" else ""
+        build.node(fn if is_op else "elementwise", *inputs, attrs=attrs, phase=phase, forward=forward)
+    for k, i in enumerate(outputs):
+        build.output(f"y{k}", i)
+    return build.graph("chain")
 
 
 def kernels(graph: Graph) -> list[tuple[tuple[str, ...], tuple[int, ...], tuple[int, ...]]]:
@@ -51,68 +57,59 @@ def num_bytes(region: Region) -> float:
 
 
 def test_a_chain_becomes_one_kernel() -> None:
-    values = [value(0, role=Role.INPUT, name="x"), *(value(i) for i in (1, 2, 3))]
-    nodes = [pointwise("mul", (0, 0), 1), Node("cast", (1,), (2,)), pointwise("silu", (2,), 3)]
-    assert kernels(fuse(graph_of(values, nodes, [3]))) == [(("mul", "cast", "silu"), (0,), (3,))]
+    steps = [step("mul", 0, 0), step("cast", 1), step("silu", 2)]
+    assert kernels(fuse(graph_of(steps, [3]))) == [(("mul", "cast", "silu"), (0,), (3,))]
 
 
 def test_a_backward_node_belongs_to_the_kernel_that_swallowed_the_kernel_of_its_forward_node() -> None:
-    values = [value(0, role=Role.INPUT, name="x"), *(value(i) for i in (1, 2, 3, 4))]
-    chain = [pointwise("mul", (0, 0), 1), pointwise("silu", (1,), 2), pointwise("neg", (2,), 3)]
-    backward = replace(pointwise("mul", (0, 0), 4, BACKWARD), forward=1)
-    nodes = fuse(graph_of(values, [*chain, backward], [3, 4])).regions[0].nodes
+    chain = [step("mul", 0, 0), step("silu", 1), step("neg", 2)]
+    backward = step("mul", 0, 0, phase=BACKWARD, forward=1)
+    nodes = fuse(graph_of([*chain, backward], [3, 4])).regions[0].nodes
     assert [(n.key, n.forward) for n in nodes] == [(3, None), (4, 3)]
 
 
 def test_a_diamond_becomes_one_kernel() -> None:
-    values = [value(0, role=Role.INPUT, name="x"), *(value(i) for i in (1, 2, 3, 4))]
-    nodes = [
-        pointwise("exp", (0,), 1),
-        pointwise("neg", (1,), 2),
-        pointwise("sin", (1,), 3),
-        pointwise("add", (2, 3), 4),
+    steps = [
+        step("exp", 0),
+        step("neg", 1),
+        step("sin", 1),
+        step("add", 2, 3),
     ]
-    ((fns, inputs, outputs),) = kernels(fuse(graph_of(values, nodes, [4])))
+    ((fns, inputs, outputs),) = kernels(fuse(graph_of(steps, [4])))
     assert (sorted(fns), inputs, outputs) == (["add", "exp", "neg", "sin"], (0,), (4,))
 
 
 def test_what_is_needed_elsewhere_is_still_written_and_no_longer_read() -> None:
-    values = [value(0, role=Role.INPUT, name="x"), *(value(i) for i in (1, 2, 3))]
-    nodes = [pointwise("exp", (0,), 1), pointwise("neg", (1,), 2), pointwise("mul", (1,), 3, BACKWARD)]
-    fused = fuse(graph_of(values, nodes, [2]))
+    steps = [step("exp", 0), step("neg", 1), step("mul", 1, phase=BACKWARD)]
+    fused = fuse(graph_of(steps, [2]))
     assert kernels(fused) == [(("exp", "neg"), (0,), (2, 1)), (("mul",), (1,), (3,))]
     assert fused.regions[0].by_id[1].saved
 
 
 def test_what_leaves_the_region_is_still_written() -> None:
-    values = [value(0, role=Role.INPUT, name="x"), *(value(i) for i in (1, 2, 3))]
-    nodes = [pointwise("exp", (0,), 1), pointwise("neg", (1,), 2), pointwise("silu", (2,), 3)]
-    assert kernels(fuse(graph_of(values, nodes, [1, 3]))) == [(("exp", "neg", "silu"), (0,), (3, 1))]
+    steps = [step("exp", 0), step("neg", 1), step("silu", 2)]
+    assert kernels(fuse(graph_of(steps, [1, 3]))) == [(("exp", "neg", "silu"), (0,), (3, 1))]
 
 
 def test_a_kernel_does_not_run_before_its_inputs_exist() -> None:
     # 1 is needed by the softmax that makes 2, so that it cannot wait for the sum.
-    values = [value(0, role=Role.INPUT, name="x"), *(value(i) for i in (1, 2, 3))]
-    nodes = [pointwise("exp", (0,), 1), Node("softmax", (1,), (2,), DimAttrs(1)), pointwise("add", (1, 2), 3)]
-    assert kernels(fuse(graph_of(values, nodes, [3]))) == [(("exp",), (0,), (1,)), (("add",), (1, 2), (3,))]
+    steps = [step("exp", 0), step("softmax", 1), step("add", 1, 2)]
+    assert kernels(fuse(graph_of(steps, [3]))) == [(("exp",), (0,), (1,)), (("add",), (1, 2), (3,))]
 
 
 def test_another_shape_is_another_kernel() -> None:
-    values = [value(0, ROW, Role.INPUT, "x"), value(1, X, Role.INPUT, "y"), value(2, ROW), value(3)]
-    nodes = [pointwise("exp", (0,), 2), pointwise("add", (1, 2), 3)]
-    assert len(kernels(fuse(graph_of(values, nodes, [3])))) == 2
+    steps = [step("exp", 0), step("add", 1, 2)]
+    assert len(kernels(fuse(graph_of(steps, [3], ROW, X)))) == 2
 
 
 def test_phases_do_not_mix() -> None:
-    values = [value(0, role=Role.INPUT, name="x"), value(1), value(2)]
-    nodes = [pointwise("exp", (0,), 1), pointwise("neg", (1,), 2, BACKWARD)]
-    assert len(kernels(fuse(graph_of(values, nodes, [2])))) == 2
+    steps = [step("exp", 0), step("neg", 1, phase=BACKWARD)]
+    assert len(kernels(fuse(graph_of(steps, [2])))) == 2
 
 
 def test_backward_nodes_belong_to_the_kernel_that_swallowed_their_forward_node() -> None:
-    values = [value(0, role=Role.INPUT, name="x"), *(value(i) for i in (1, 2, 3))]
-    backward = Node("elementwise", (0,), (3,), ElementwiseAttrs(("mul",)), phase=BACKWARD, forward=1)
-    fused = fuse(graph_of(values, [pointwise("exp", (0,), 1), pointwise("neg", (1,), 2), backward], [2, 3]))
+    backward = step("mul", 0, phase=BACKWARD, forward=1)
+    fused = fuse(graph_of([step("exp", 0), step("neg", 1), backward], [2, 3]))
     assert [n.forward for n in fused.regions[0].nodes] == [None, 2]
 
 
@@ -122,34 +119,22 @@ UNARY, BINARY = ("exp", "neg", "silu"), ("add", "mul", "div")
 @st.composite
 def dags(draw: st.DrawFn) -> Graph:
     """Pointwise nodes over two inputs and a row, with softmaxes between and readers in the backward phase."""
-    values = [value(0, role=Role.INPUT, name="x"), value(1, role=Role.INPUT, name="y")]
-    values.append(value(2, ROW, Role.INPUT, "row"))
-    nodes: list[Node] = []
-    readable = [0, 1, 2]
-    for ident in range(3, 3 + draw(st.integers(1, 10))):
-        nodes.append(_draw_node(draw, ident, readable, FORWARD))
-        values.append(value(ident))
-        readable.append(ident)
-    for ident in range(len(values), len(values) + draw(st.integers(0, 4))):
-        nodes.append(_draw_node(draw, ident, readable, BACKWARD))
-        values.append(value(ident))
-        readable.append(ident)
-    made = [n.key for n in nodes]
+    steps: list[Step] = []
+    for phase, least, most in ((FORWARD, 1, 10), (BACKWARD, 0, 4)):
+        steps += [_draw_step(draw, 3 + len(steps) + k, phase) for k in range(draw(st.integers(least, most)))]
+    made = range(3, 3 + len(steps))
     outputs = draw(st.lists(st.sampled_from(made), unique=True))
     # What nobody reads leaves the region: a dead value is the recorder's business.
-    read = {i for n in nodes for i in n.inputs}
-    return graph_of(values, nodes, sorted({*outputs, *(i for i in made if i not in read)}))
+    read = {i for _, inputs, _, _ in steps for i in inputs}
+    return graph_of(steps, sorted({*outputs, *(i for i in made if i not in read)}), X, X, ROW)
 
 
-def _draw_node(draw: st.DrawFn, ident: int, readable: list[int], phase: Phase) -> Node:
-    large = st.sampled_from([i for i in readable if i != 2])
+def _draw_step(draw: st.DrawFn, ident: int, phase: Phase) -> Step:
+    large = draw(st.sampled_from([i for i in range(ident) if i != 2]))
     kind = draw(st.sampled_from(["unary", "binary", "binary", "cast", "softmax"]))
     if kind == "binary":
-        return pointwise(draw(st.sampled_from(BINARY)), (draw(large), draw(st.sampled_from(readable))), ident, phase)
-    if kind == "unary":
-        return pointwise(draw(st.sampled_from(UNARY)), (draw(large),), ident, phase)
-    attrs = DimAttrs(1) if kind == "softmax" else NO_ATTRS
-    return Node(kind, (draw(large),), (ident,), attrs, phase=phase)
+        return step(draw(st.sampled_from(BINARY)), large, draw(st.integers(0, ident - 1)), phase=phase)
+    return step(draw(st.sampled_from(UNARY)) if kind == "unary" else kind, large, phase=phase)
 
 
 def functions(region: Region) -> Counter[tuple[Phase, str]]:

@@ -7,12 +7,11 @@ from collections.abc import Callable
 
 import pytest
 
+from slipstick import GraphBuilder
 from slipstick.backends.machine.load import load_system
 from slipstick.backends.machine.system import System
-from slipstick.ir.graph import Graph, Node, Region, Role, Run, Value, Workload
-from slipstick.ir.ops.unpriced import UnpricedAttrs
-from slipstick.ir.sizes.expr import symbol
-from slipstick.ir.types import DType, TensorType
+from slipstick.ir.graph import Graph, Workload
+from slipstick.ir.types import DType
 from slipstick.report.catalogue.contents import GraphContents, contents_of, sizes_of
 from slipstick.report.catalogue.contents_text import contents_json, contents_text, coverage_text
 from slipstick.report.explain.pricing import BYTES_ALONE, NO_KERNEL, PricedOp, priced_ops
@@ -32,11 +31,10 @@ def train(traced: Callable[[str], Graph]) -> GraphContents:
 @pytest.fixture
 def unpriced() -> Graph:
     """Ten rows of eight through one operator without a rule."""
-    rows = TensorType((symbol("batch"), symbol("seq"), 8), DType.BF16)
-    given, made = Value(0, rows, 0, Role.INPUT, "x"), Value(1, rows, 1)
-    node = Node("unpriced", (0,), (1,), UnpricedAttrs("acme.twist"))
-    return Graph("twisted", Workload.PREFILL, DType.BF16, (Region("prologue", (given, made), (node,)),),
-                 (Run(("prologue",)),))  # fmt: skip
+    build = GraphBuilder("prologue")
+    rows = build.source("x", ("batch", "seq", 8))
+    build.node("unpriced", rows, attrs='name="acme.twist"', dims=("batch", "seq", 8))
+    return build.graph("twisted", Workload.PREFILL)
 
 
 def test_parameters_and_regions_are_those_of_the_config(train: GraphContents) -> None:
@@ -106,9 +104,9 @@ def test_an_operator_without_a_rule_stands_under_its_own_name(unpriced: Graph) -
 
 
 def test_a_length_of_its_own_counts_as_long_as_the_others() -> None:
-    frames = Value(0, TensorType((symbol("batch"), symbol("src")), DType.INT64), 0, Role.INPUT, "frames")
-    graph = Graph("encoder", Workload.TRAIN, DType.BF16, (Region("prologue", (frames,), ()),), (Run(("prologue",)),))
-    assert sizes_of(graph, 2, 7) == {"batch": 2, "seq": 7, "src": 7}
+    build = GraphBuilder("prologue")
+    build.source("frames", ("batch", "src"), dtype=DType.INT64)
+    assert sizes_of(build.graph("encoder"), 2, 7) == {"batch": 2, "seq": 7, "src": 7}
 
 
 def test_text_and_json_say_the_same(train: GraphContents) -> None:

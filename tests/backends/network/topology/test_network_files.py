@@ -1,17 +1,14 @@
-"""Levels as people write them: what is read, what is refused and how; graphs from text and files; bisections."""
+"""Levels as people write them: what is read, what is refused and how; graphs from text and files."""
 
 from __future__ import annotations
 
-from itertools import combinations
 from pathlib import Path
 
 import pytest
 import yaml
 
 from slipstick.backends.machine.load import load_system
-from slipstick.backends.network.topology.bisection import bisection
-from slipstick.backends.network.topology.edges import read_edges
-from slipstick.backends.network.topology.level import Edge, NetworkLevel
+from slipstick.backends.network.topology.level import NetworkLevel
 from slipstick.ir.errors import SystemFileError
 
 NUMBER = {"source": "test"}
@@ -150,37 +147,3 @@ def test_all_faults_of_a_level_at_once(tmp_path: Path) -> None:
         load_system(path)
     for part in ("missing bandwidth", "missing efficiency", "unknown algorithm", "dims are not for switch"):
         assert part in str(refused.value)
-
-
-def edges(pairs: set[tuple[int, int]]) -> list[Edge]:
-    return [Edge(str(a), str(b), 10e9) for a, b in sorted(pairs)]
-
-
-@pytest.mark.parametrize(
-    ("pairs", "links"),
-    [
-        ({(i, (i + 1) % 8) for i in range(8)}, 2),
-        ({(i, i + 1) for i in range(7)}, 1),
-        ({(a, a ^ bit) for a in range(8) for bit in (1, 2, 4) if a < a ^ bit}, 4),
-        (set(combinations(range(6), 2)), 9),
-    ],
-)
-def test_small_bisections_are_exact(pairs: set[tuple[int, int]], links: int) -> None:
-    found = bisection(edges(pairs))
-    assert (found.bytes_per_s, found.method) == (links * 10e9, "exact")
-
-
-def test_large_bisections_are_between_bounds() -> None:
-    """A torus of 8 x 8 is cut by 16 links; the spectral bound of a ring of 8 rows: (2 - 2 cos(pi/4)) x 64/4 links."""
-    torus = {(8 * r + c, 8 * r + (c + 1) % 8) for r in range(8) for c in range(8)}
-    torus |= {(8 * r + c, 8 * ((r + 1) % 8) + c) for r in range(8) for c in range(8)}
-    found = bisection(edges(torus))
-    assert found.method == "Kernighan-Lin above, spectral below"
-    assert found.at_least_bytes_per_s == pytest.approx((2 - 2**0.5) * 16 * 10e9)
-    assert found.at_least_bytes_per_s <= 16 * 10e9 <= found.bytes_per_s
-
-
-def test_switches_fall_on_the_better_side() -> None:
-    """Two leaves of two, 10 GB/s each to a spine: cutting one uplink parts the halves."""
-    tree = read_edges("0 l0 50GB/s\n1 l0 50GB/s\n2 l1 50GB/s\n3 l1 50GB/s\nl0 s 10GB/s\nl1 s 10GB/s")
-    assert bisection(tree).bytes_per_s == 10e9

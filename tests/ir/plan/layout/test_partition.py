@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slipstick.ir.errors import PlanError
-from slipstick.ir.plan.layout.partition import Balance, balanced_parts, even_parts, filled_parts
+from slipstick.ir.plan.layout.partition import Balance, even_parts, filled_parts
 
 
 def dearest(costs: list[float], sizes: tuple[int, ...], first: float, last: float) -> tuple[float, float]:
@@ -33,7 +33,7 @@ def every_cut(num: int, parts: int, may_be_empty: bool) -> list[tuple[int, ...]]
 def test_no_cut_is_better(costs: list[float], parts: int, first: float, last: float) -> None:
     if parts > len(costs):
         return
-    found = balanced_parts(costs, parts, first, last)
+    found = Balance(costs, first, last).sizes(parts)
     assert sum(found) == len(costs)
     best = min(dearest(costs, cut, first, last) for cut in every_cut(len(costs), parts, last > 0))
     assert dearest(costs, found, first, last) == pytest.approx(best)
@@ -90,11 +90,11 @@ def test_every_number_of_parts_is_cut_as_the_whole_table_says(costs: list[float]
 
 def test_a_heavy_head_takes_layers_from_the_last_stage() -> None:
     # Llama 3.1 8B: the head does the work of about 2.4 layers; 32 layers on 4 stages.
-    assert balanced_parts([1.0] * 32, 4, last=2.4)[-1] == 6
+    assert Balance([1.0] * 32, last=2.4).sizes(4)[-1] == 6
 
 
 def test_a_head_dearer_than_any_stage_stands_alone() -> None:
-    assert balanced_parts([1.0] * 4, 3, last=9.0) == (2, 2, 0)
+    assert Balance([1.0] * 4, last=9.0).sizes(3) == (2, 2, 0)
 
 
 @given(st.integers(1, 200), st.integers(1, 64))
@@ -126,4 +126,4 @@ def test_filled_stages_hold_every_block_and_the_first_reaches_its_share(
 
 def test_more_parts_than_blocks_are_refused() -> None:
     with pytest.raises(PlanError, match="3 blocks cannot fill 4 stages; legal: 1 to 3"):
-        balanced_parts([1.0] * 3, 4)
+        Balance([1.0] * 3).sizes(4)
