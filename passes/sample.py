@@ -13,7 +13,7 @@ from ..ir.ops.tensors.normalize import ReduceAttrs
 from ..ir.placement import REPLICATE, Shard
 from ..ir.records import dataclass
 from ..ir.sizes.expr import Dim, as_dim, product, symbol
-from ..ir.sizes.rounding import evened
+from ..ir.sizes.shares import evened
 from ..ir.types import DType
 from .base import Pass, PassResult, require_sharded
 

@@ -14,8 +14,8 @@ from ..ir.ops.fused.attention import AttentionAttrs, KvAppendAttrs
 from ..ir.ops.tensors.layout import SliceAttrs
 from ..ir.placement import Shard
 from ..ir.records import dataclass
-from ..ir.sizes.expr import Dim, as_dim, as_expr
-from ..ir.sizes.rounding import least
+from ..ir.sizes.expr import Dim, as_dim, as_expr, symbol
+from ..ir.sizes.rounding import smaller
 from .base import Pass, PassResult, require_sharded, rewritten
 
 _CACHED, _PROMPT = "kv", "seq"  # symbols of the tokens in the cache of a decode step, and of those of a prompt
@@ -78,7 +78,7 @@ def _upstream(region: Region, node: Node) -> Iterator[int]:
 
 def _limited(v: Value, window: int) -> Value:
     """With the new token there are `window` of them."""
-    return replace(v, type=v.type.substitute({_CACHED: least(window - 1, _CACHED)}))
+    return replace(v, type=v.type.substitute({_CACHED: smaller(symbol(_CACHED), window - 1)}))
 
 
 def _left(region: Region) -> Region:
@@ -94,7 +94,7 @@ def _left(region: Region) -> Region:
             continue
         # Of what is appended, a view of the part that the window leaves.
         given = region.by_id[node.inputs[0]]
-        kind = given.type.substitute({_PROMPT: least(windows[node.key], _PROMPT)})
+        kind = given.type.substitute({_PROMPT: smaller(symbol(_PROMPT), windows[node.key])})
         last = replace(given, id=(max(values) + 1), type=kind, storage=given.storage, role=Role.RESULT, name="")
         values[last.id] = last
         values[node.key] = replace(values[node.key], type=last.type)

@@ -8,14 +8,14 @@ from collections.abc import Iterator
 from ..errors import ParseError
 from ..records import dataclass
 from .expr import Coefficient, Dim, Expr, Monomial, as_expr
-from .rounding import floor_div, larger, smaller
+from .rounding import KINDS, named
 
 _FACTOR = re.compile(
     r"\s*(?P<op>[*/])?\s*(?:(?P<num>[0-9]+\.?[0-9]*(?:e[+-]?[0-9]+)?)|(?P<sym>[A-Za-z_]\w*(?P<call>\()?))"
 )
 _POWER = re.compile(r"\^(?P<exp>[0-9]+)")
-# What stands between the arguments of a derived symbol, and what makes it of them.
-_CALLS = {"floor": ("/", floor_div), "max": (";", larger), "min": (";", smaller)}
+# What stands between the arguments of a derived symbol with brackets, and what makes it of them.
+_CALLS = {name: (kind.form[-4], kind.build) for name, kind in KINDS.items() if kind.form.endswith(")")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ def _base(text: str, match: re.Match[str]) -> tuple[Expr, int]:
     if match["num"] is not None:
         return as_expr(_number(match["num"])), match.end()
     if match["call"] is None:
-        return Expr({((match["sym"], 1),): 1}), match.end()
+        return named(match["sym"]), match.end()
     end = _closing(text, match.end())
     name = match["sym"][:-1]
     if name not in _CALLS or end < 0:

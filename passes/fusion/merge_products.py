@@ -15,7 +15,7 @@ from ...ir.ops.tensors.matmul import MatmulAttrs
 from ...ir.placement import Placement, Shard
 from ...ir.records import dataclass
 from ...ir.sizes.expr import Dim, Expr, as_dim, as_expr, symbol, total
-from ...ir.sizes.rounding import evened
+from ...ir.sizes.shares import evened
 from ..base import Pass, PassResult, require_sharded, rewritten
 from ..names import joined_name, parent_of
 from ..routers import routers

@@ -14,8 +14,8 @@ from ...ir.ops.fused.routing import RoutedAttrs
 from ...ir.ops.tensors.layout import SliceAttrs
 from ...ir.ops.tensors.pointwise import AccumulateAttrs, FillAttrs
 from ...ir.records import dataclass
-from ...ir.sizes.busiest import is_imbalance
 from ...ir.sizes.expr import Dim, as_dim, as_expr
+from ...ir.sizes.shares import is_imbalance
 from .conversions import global_dims
 
 Key: TypeAlias = tuple[object, ...]

@@ -8,7 +8,7 @@ from itertools import product
 from ...placement import PARTIAL, REPLICATE, Placement, Shard
 from ...records import dataclass
 from ...sizes.expr import Dim, as_expr, total
-from ...sizes.lone import without_lone
+from ...sizes.shares import without_lone
 from ..base import Attrs, OpCall, OpClass, OpDef, ShardChoice, Work, free, no_check, same_dims, same_numel, traffic
 from ..index_map import IndexMap, PlacementEntry, Tensor, numbered, tensor
 from ..traits import Trait
