@@ -17,36 +17,20 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
+from collections.abc import Sequence
 from functools import lru_cache
 from math import gcd
 from operator import floordiv
-from typing import TYPE_CHECKING, TypeGuard
+from typing import TypeGuard
 
-from .expr import (
-    Coefficient,
-    Derived,
-    Dim,
-    Expr,
-    Kind,
-    Monomial,
-    Num,
-    Terms,
-    as_dim,
-    as_expr,
-    divide_exactly,
-    product,
-    symbol,
-)
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
+from .expr import Derived, Dim, Expr, Kind, Num, Terms, as_dim, as_expr, divide_exactly, product, symbol
 
 # Symbols that are no whole numbers: rows an expert has room for over the mean, and rows of the busiest rank over the
 # mean, where that is a number of its own.
 CAPACITY, IMBALANCE = "cf", "imb"
 _SCALE = 10_000
 _LOWER = re.compile(r"[a-z]+")
-_PAIR = re.compile(r"(ceil|least)_([1-9][0-9]*)_([a-z]+)")
+_PAIR = re.compile(r"(ceil(?=_[1-9])|least)_([0-9]+)_([a-z]+)")
 _BUSY = re.compile(r"busy_([a-z]+(?:x[a-z]+)*)((?:_[0-9]+at[0-9]+)+)")
 
 
@@ -160,19 +144,13 @@ def _unspaced(arg: Expr) -> str:
 
 def _without_multiples(above: Expr, below: Expr) -> tuple[Expr, Expr]:
     """Split a sum into what its terms that divide give, and the rest."""
-    whole: dict[Monomial, Coefficient] = {}
-    rest: dict[Monomial, Coefficient] = {}
-    ((divisor, number),) = below.terms
+    whole, number = as_expr(0), as_dim(below)
     for monomial, coefficient in above.terms:
         term = Expr({monomial: coefficient})
-        if not (monomial or divisor) and isinstance(coefficient, int) and isinstance(number, int):
-            whole[()], rest[()] = divmod(coefficient, number)
-        elif isinstance(exact := divide_exactly(term, below), int | Expr) and _is_whole(term):
-            ((quotient, times),) = as_expr(exact).terms
-            whole[quotient] = times
-        else:
-            rest[monomial] = coefficient
-    return Expr(whole), Expr(rest)
+        if _is_whole(term):
+            is_number = isinstance(number, int) and not monomial
+            whole = whole + (floor_div(as_dim(term), number) if is_number else divide_exactly(term, below) or 0)
+    return whole, above - whole * below
 
 
 def _floor_of_rest(rest: Expr, below: Expr) -> Expr:
@@ -186,7 +164,7 @@ def _floor_of_rest(rest: Expr, below: Expr) -> Expr:
     rest, below = _cancelled(rest, below)
     if not rest.terms:
         return rest
-    constant = sum(c for monomial, c in rest.terms if not monomial)
+    constant = _constant(rest)
     # Of the two forms, floor(e/n) and -floor((n-1-e)/n), by a number the one that starts with a plus; by a degree the
     # one with no constant to subtract, but of a constant alone the one that rounds up.
     turns = constant < 0 if rest.symbols else constant > 0
@@ -207,8 +185,7 @@ def _joined(rest: Expr, below: Expr) -> tuple[Expr, Dim] | None:
         return None
     name, sign = floors[0]
     above, inner = name.args
-    others = rest - symbol(name) * sign
-    return others * inner + (above if sign > 0 else inner - 1 - above), as_dim(inner * below)
+    return (rest - symbol(name) * sign) * inner + (above if sign > 0 else inner - 1 - above), as_dim(inner * below)
 
 
 def _is_floor(name: str) -> TypeGuard[Derived]:
@@ -218,26 +195,24 @@ def _is_floor(name: str) -> TypeGuard[Derived]:
 
 def _cancelled(rest: Expr, below: Expr) -> tuple[Expr, Expr]:
     """Divide by what a divisor has in common with all terms but the constant, which is rounded down."""
-    constant = sum(c for monomial, c in rest.terms if not monomial)
-    others = rest - constant
-    common = _common_factor(others.terms + below.terms)
-    if constant:
-        common = Expr({(): common.terms[0][1]})
-    return others / common + int(constant // common.terms[0][1]), below / common
+    constant = _constant(rest)
+    common = _common_factor((rest - constant).terms + below.terms)
+    number = int(common.terms[0][1])
+    common = as_expr(number) if constant else common
+    return (rest - constant) / common + constant // number, below / common
+
+
+def _constant(value: Expr) -> int:
+    return int(sum(c for monomial, c in value.terms if not monomial))
 
 
 def _common_factor(terms: Terms) -> Expr:
     """Return the largest number and the powers that all terms have, of symbols that are not negative."""
     numbers = [c for _, c in terms]
     number = gcd(*(c for c in numbers if isinstance(c, int))) if all(isinstance(c, int) for c in numbers) else 1
-    powers = [dict(monomial) for monomial, _ in terms]
-    common = {s: _nearest(e, *(p.get(s, 0) for p in powers)) for s, e in powers[0].items() if _is_positive(symbol(s))}
-    return Expr({tuple((s, e) for s, e in common.items() if e): number})
-
-
-def _nearest(*powers: int) -> int:
-    """Return the power nearest to none, which is none where they have two signs."""
-    return max(min(powers), 0) + min(max(powers), 0)
+    powers = {s: [dict(m).get(s, 0) for m, _ in terms] for s, _ in terms[0][0] if _is_positive(symbol(s))}
+    common = ((s, max(min(es), 0) + min(max(es), 0)) for s, es in powers.items())  # none of two signs
+    return Expr({tuple((s, e) for s, e in common if e): number})
 
 
 def _one_of(a: Dim, b: Dim, kind: str) -> Dim:
@@ -262,13 +237,9 @@ def _is_positive(value: Expr) -> bool:
 
 def _is_whole(value: Expr) -> bool:
     """Whether whole numbers for the symbols give whole numbers."""
-    return value.is_integral and all(_is_whole_symbol(s) for s in value.factors)
-
-
-def _is_whole_symbol(name: str) -> bool:
-    if not isinstance(name, Derived):
-        return name not in (CAPACITY, IMBALANCE)
-    return name.kind is not KINDS["busy"] and (name.kind in _ROUNDED or all(map(_is_whole, name.args)))
+    derived = (s for s in value.factors if isinstance(s, Derived) and s.kind not in ROUNDED)
+    has_fractions = not value.is_integral or not value.factors.isdisjoint((CAPACITY, IMBALANCE))
+    return not has_fractions and all(s.kind is not KINDS["busy"] and all(map(_is_whole, s.args)) for s in derived)
 
 
 def _is_name(value: Expr) -> bool:
@@ -303,12 +274,15 @@ def _load(num: Num, *numbers: float) -> Num:
 
 
 def _busiest(num: Dim, *numbers: int) -> Dim:
+    """Return the load of a number of ranks; a factor of the degrees is taken out of the numbers that are known."""
     if isinstance(num, int):
         return as_dim(float(_load(num, *numbers)))
-    pairs = zip(numbers[::2], numbers[1::2], strict=True)
-    axes = "x".join(sorted(num.symbols, reverse=True))  # those within others first
-    text = f"busy_{axes}" + "".join(f"_{ranks}at{load}" for ranks, load in pairs)
-    return symbol(Derived(text, KINDS["busy"], (num, *map(as_expr, numbers))))
+    ((axes, factor),) = num.terms
+    loads = {-(-ranks // int(factor)): load for ranks, load in zip(numbers[::2], numbers[1::2], strict=True)}
+    names = sorted((axis for axis, power in axes for _ in range(power)), reverse=True)  # those within others first
+    text = f"busy_{'x'.join(names)}" + "".join(f"_{ranks}at{load}" for ranks, load in loads.items())
+    args = (num / factor, *(as_expr(number) for pair in loads.items() for number in pair))
+    return symbol(Derived(text, KINDS["busy"], args))
 
 
 # Every way of deriving a size. Those with brackets are read as calls, others as names.
@@ -320,6 +294,4 @@ KINDS = {
     "max": Kind("max({};{})", _max, larger),
     "busy": Kind("busy_{}", _load, _busiest, IMBALANCE),
 }
-_ROUNDED = (KINDS["ceil"], KINDS["floor"])
-
-__all__ = ["ceil_div", "floor_div", "larger", "modulo", "smaller"]
+ROUNDED = (KINDS["ceil"], KINDS["floor"])

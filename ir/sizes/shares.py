@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .expr import Derived, Dim, Expr, as_dim
-from .rounding import IMBALANCE, KINDS
+from .rounding import IMBALANCE, KINDS, ROUNDED
 
 
 def read_share(name: str) -> tuple[int, str] | None:
@@ -55,8 +55,7 @@ def evened(value: Dim) -> Dim:
     """
     if not isinstance(value, Expr):
         return value
-    rounded = (KINDS["ceil"], KINDS["floor"])
-    shares = {s: s.args for s in value.factors if isinstance(s, Derived) and s.kind in rounded and s.args[1].symbols}
+    shares = {s: s.args for s in value.factors if isinstance(s, Derived) and s.kind in ROUNDED and s.args[1].symbols}
     return as_dim(value.substitute({s: above / degree for s, (above, degree) in shares.items()}) if shares else value)
 
 

@@ -77,6 +77,11 @@ def test_the_load_of_the_busiest_rank_follows_its_axes_unless_it_is_given() -> N
     assert np.asarray(load.evaluate(degrees)).tolist() == [1.0, 1.325, 1.325]
     assert load.evaluate({"tp": 4.0, "ep": 4.0, "imb": 1.5}) == 1.5
     assert load.substitute({"tp": 4, "ep": 2}) == 1.325
+    steps = busiest(("tp", "ep"), (1, 2, 4, 8), (1.0, 1.1, 1.2, 1.3))
+    some = steps.substitute({"tp": 3})
+    assert [some.evaluate({"ep": n}) for n in (1.0, 2.0, 3.0)] == [1.1, 1.2, 1.3]
+    assert parse_expr(str(some)) == some
+    assert steps.substitute({"ep": symbol("tp")}).evaluate({"tp": 2.0}) == 1.2
 
 
 def test_tables_and_their_points_know_shares_by_the_axis() -> None:
