@@ -13,7 +13,7 @@ from ..ir.placement import CP, REPLICATE, TP, Shard, group_axes
 from ..ir.records import dataclass
 from ..ir.rewriter import RegionRewriter
 from ..ir.sizes.expr import Dim, as_dim, product, symbol
-from ..ir.sizes.rounding import evened
+from ..ir.sizes.shares import evened
 from ..ir.types import DType
 from .base import Pass, PassResult
 

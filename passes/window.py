@@ -15,8 +15,8 @@ from ..ir.ops.tensors.layout import SliceAttrs
 from ..ir.placement import Shard
 from ..ir.records import dataclass
 from ..ir.rewriter import RegionRewriter
-from ..ir.sizes.expr import Dim, as_dim, as_expr
-from ..ir.sizes.rounding import least
+from ..ir.sizes.expr import Dim, as_dim, as_expr, symbol
+from ..ir.sizes.rounding import smaller
 from .base import Pass, PassResult, rewritten
 
 _CACHED, _PROMPT = "kv", "seq"  # symbols of the tokens in the cache of a decode step, and of those of a prompt
@@ -75,7 +75,7 @@ def _upstream(region: Region, node: Node) -> Iterator[int]:
 
 def _limited(v: Value, window: int) -> Value:
     """With the new token there are `window` of them."""
-    return replace(v, type=v.type.substitute({_CACHED: least(window - 1, _CACHED)}))
+    return replace(v, type=v.type.substitute({_CACHED: smaller(symbol(_CACHED), window - 1)}))
 
 
 def _left(region: Region) -> Region:
@@ -87,7 +87,7 @@ def _left(region: Region) -> Region:
     for node in (n for n in region.nodes if n.key in windows):
         # Of what is appended, a view of the part that the window leaves.
         key, given = node.key, region.by_id[node.inputs[0]]
-        kind = given.type.substitute({_PROMPT: least(windows[key], _PROMPT)})
+        kind = given.type.substitute({_PROMPT: smaller(symbol(_PROMPT), windows[key])})
         last = at.add(replace(given, type=kind, role=Role.RESULT, name=""), given.storage)
         at.values[key] = replace(at.values[key], type=kind)
         for user in at.users(key):

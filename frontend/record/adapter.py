@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -141,9 +140,9 @@ class FakeWorld:
         if not isinstance(name, Derived):
             return self.size(name, hints)
         a, b = (self.evaluated(as_dim(arg), hints) for arg in name.args)
-        of = {floor_div: operator.floordiv, larger: torch.sym_max, smaller: torch.sym_min}
-        made: int | torch.SymInt = of[name.build](a, b)  # type: ignore[no-untyped-call]
-        return made
+        of = {larger: torch.sym_max, smaller: torch.sym_min}
+        size: int | torch.SymInt = of.get(name.kind.build, name.kind.compute)(a, b)  # type: ignore[no-untyped-call]
+        return size
 
     def tensor(self, dims: tuple[int | str, ...], dtype: torch.dtype, hints: dict[str, int]) -> Tensor:
         """Make a fake tensor; a dim given by name is symbolic, with the hint as its example size."""

@@ -6,9 +6,8 @@ from collections.abc import Iterator
 
 from ..placement import AxisGroup, MeshAxis
 from ..records import dataclass
-from ..sizes.busiest import is_imbalance
 from ..sizes.expr import Dim, Expr, as_dim, as_expr, product, symbol, total
-from ..sizes.rounding import evened
+from ..sizes.shares import evened, is_imbalance
 from ..types import TensorType
 from .base import Attrs, OpCall, OpClass, OpDef, free, no_check
 from .traits import Trait

@@ -13,7 +13,8 @@ from ..graph import Workload
 from ..records import dataclass
 from ..schedules import registry
 from ..schedules.kind import ScheduleKind
-from ..sizes.busiest import IMBALANCE as IMBALANCE
+from ..sizes.rounding import CAPACITY as CAPACITY
+from ..sizes.rounding import IMBALANCE as IMBALANCE
 from ..types import DType
 from .experts.words import EXCHANGES as EXCHANGES
 from .experts.words import WIRES as WIRES
@@ -37,8 +38,6 @@ SERVING_KERNELS = ("eager", "fused")
 _SUMS = ("fp32", "bf16", "fp16")
 ATTENTION = ("flash", "unfused")
 MLA = ("latent", "expanded")
-# A symbol that is no degree: rows an expert has room for over the mean. That of the busiest rank is `IMBALANCE`.
-CAPACITY = "cf"
 
 
 # fmt: off

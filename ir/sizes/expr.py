@@ -10,10 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 from sys import intern
-from typing import TYPE_CHECKING, TypeAlias, Union
+from typing import TYPE_CHECKING, Self, TypeAlias, Union
 
-from .busiest import read_busiest
-from .shares import read_least, read_share
+from ..records import dataclass
 
 if TYPE_CHECKING:
     import numpy as np
@@ -132,14 +131,14 @@ class Expr:
 
     @property
     def symbols(self) -> frozenset[str]:
-        """The names this expression depends on; a share depends on its axis, a rounded size on what is rounded."""
+        """The names this expression depends on; a derived size depends on what it follows from."""
         if self._symbols is None:
             self._symbols = frozenset[str]().union(*map(depends_on, self.factors))
         return self._symbols
 
     @property
     def factors(self) -> frozenset[str]:
-        """The names as they are written, shares included."""
+        """The names as they are written, derived ones included."""
         return frozenset(s for m, _ in self.terms for s, _ in m)
 
     @property
@@ -164,8 +163,7 @@ class Expr:
     def substitute(self, env: Mapping[str, Dim]) -> Expr:
         """Replace symbols by integers or expressions (negative powers need a single term).
 
-        A share follows its axis, a limited length its length, where that becomes an integer; what is in one of these
-        becomes nothing else. A derived symbol follows its arguments.
+        A derived symbol follows its arguments.
         """
         if not (self.symbols | self.factors) & env.keys():
             return self
@@ -187,10 +185,23 @@ class Expr:
 
 
 Dim: TypeAlias = int | Expr
-# Makes the expression again, from arguments that changed.
-Build = Callable[[Dim, Dim], Dim]
-# How each is written, by the name of what builds it; `ir/sizes/expr_text.py` reads it back.
-_FORMS = {"floor_div": "floor({}/{})", "larger": "max({};{})", "smaller": "min({};{})"}
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """Way of deriving a size from others; `ir/sizes/rounding.py` has all of them.
+
+    Attributes:
+        form: how it is written, with a place for each argument.
+        compute: its value, from those of the arguments.
+        build: makes the expression again, from arguments that changed.
+        instead: a symbol whose value, where there is one, is taken instead.
+    """
+
+    form: str
+    compute: Callable[..., Num]
+    build: Callable[..., Dim]
+    instead: str = ""
 
 
 class Derived(str):
@@ -200,66 +211,43 @@ class Derived(str):
     in its arguments, and it changes with them where these are substituted.
 
     Attributes:
-        build: makes the expression of two arguments, simplified; `floor_div`, `larger` or `smaller`.
-        args: the two arguments.
+        kind: how the value is derived.
+        args: what it is derived from.
+        symbols: the symbols that occur in these.
     """
 
-    build: Build
-    args: tuple[Expr, Expr]
+    kind: Kind
+    args: tuple[Expr, ...]
+    symbols: frozenset[str]
 
-    def __new__(cls, build: Build, args: tuple[Expr, Expr]) -> Derived:
-        """Write the symbol down, and keep what it stands for."""
-        made = super().__new__(cls, _FORMS[build.__name__].format(*map(_unspaced, args)))
-        made.build, made.args = build, args
-        return made
+    def __new__(cls, text: str, kind: Kind, args: tuple[Expr, ...]) -> Self:
+        """Keep what the symbol stands for."""
+        derived = super().__new__(cls, text)
+        derived.kind, derived.args = kind, args
+        derived.symbols = frozenset[str]().union(*(arg.symbols for arg in args))
+        return derived
 
-    def __getnewargs__(self) -> tuple[Build, tuple[Expr, Expr]]:  # type: ignore[override]
+    def __getnewargs__(self) -> tuple[str, Kind, tuple[Expr, ...]]:  # type: ignore[override]
         """Return what a copy is made of."""
-        return self.build, self.args
-
-    @property
-    def symbols(self) -> frozenset[str]:
-        """The symbols that the value follows from."""
-        return self.args[0].symbols | self.args[1].symbols
+        return str(self), self.kind, self.args
 
     def value(self, env: Mapping[str, Num]) -> Num:
         """Return the value; numbers or arrays."""
-        a, b = (arg.evaluate(env) for arg in self.args)
-        is_larger = self.build.__name__ == "larger"
-        if self.build.__name__ == "floor_div" or (isinstance(a, float) and isinstance(b, float)):
-            return a // b if self.build.__name__ == "floor_div" else max(a, b) if is_larger else min(a, b)
-        import numpy as np  # of plans in a table alone, which have loaded it
-
-        return np.maximum(a, b) if is_larger else np.minimum(a, b)
+        if self.kind.instead in env:
+            return env[self.kind.instead]
+        return self.kind.compute(*(arg.evaluate(env) for arg in self.args))
 
 
-@lru_cache(maxsize=8192)
 def depends_on(name: str) -> frozenset[str]:
-    """Return the symbols whose values a symbol needs: the axis of a share, the length of a limited one, or itself."""
-    if isinstance(name, Derived):
-        return name.symbols
-    found, busiest = read_share(name) or read_least(name), read_busiest(name)
-    return frozenset(busiest.axes if busiest else {name if found is None else found[1]})
+    """Return the symbols whose values a symbol needs: those that a derived one follows from, or itself."""
+    return name.symbols if isinstance(name, Derived) else frozenset((name,))
 
 
 def number_of(name: str, env: Mapping[str, Num]) -> Num:
-    """Return the value of a symbol; that of a share, a limited length or a derived one follows from what it needs.
-
-    >>> number_of("ceil_50257_tp", {"tp": 2.0}), number_of("least_128_seq", {"seq": 4096.0})
-    (25129.0, 128.0)
-    """
-    if name in env:
-        return env[name]
-    if isinstance(name, Derived):
+    """Return the value of a symbol; that of a derived one, if it is not given, follows from what it needs."""
+    if isinstance(name, Derived) and name not in env:
         return name.value(env)
-    if (share := read_share(name)) is not None:
-        size, axis = share
-        return -(-size // env[axis])
-    if (least := read_least(name)) is not None:
-        limit, value = least[0], env[least[1]]
-        return float(min(value, limit)) if isinstance(value, int | float) else value.clip(max=limit)
-    busiest = read_busiest(name)
-    return env[name] if busiest is None else busiest.value(env)
+    return env[name]
 
 
 # A graph has few symbols. Names of one text are one object, be they of an axis or of a text: they are compared often.
@@ -352,15 +340,8 @@ def _constant_terms(value: Coefficient) -> Terms:
 
 def _replaced(name: str, env: Mapping[str, Dim]) -> Expr:
     if isinstance(name, Derived) and name not in env:
-        return as_expr(name.build(*(as_dim(arg.substitute(env)) for arg in name.args)))
-    found, limited = read_share(name), read_least(name)
-    of = found or limited
-    if name in env or of is None or of[1] not in env:
-        return as_expr(env.get(name, symbol(name)))
-    size, given = of[0], env[of[1]]
-    if not isinstance(given, int):
-        raise ValueError(f"'{name}' has a value only for a number of {of[1]}, not for '{given}'")
-    return _constant(min(size, given) if limited else -(-size // given))
+        return as_expr(name.kind.build(*(as_dim(arg.substitute(env)) for arg in name.args)))
+    return as_expr(env.get(name, symbol(name)))
 
 
 def _power(term: Expr, base: Expr, exponent: int) -> Expr:
@@ -391,8 +372,3 @@ def _over(a: Coefficient, b: Coefficient) -> Coefficient:
 
 def _tidy(c: Coefficient) -> Coefficient:
     return int(c) if isinstance(c, float) and c.is_integer() and abs(c) < 2**53 else c
-
-
-def _unspaced(arg: Expr) -> str:
-    text = str(arg).replace(" ", "")
-    return f"({text})" if any(sign in text for sign in "+/") else text

@@ -3,28 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 
 from ..errors import ParseError
-from ..records import dataclass
-from .expr import Coefficient, Dim, Expr, Monomial, as_expr
-from .rounding import floor_div, larger, smaller
+from .expr import Coefficient, Expr, as_dim, as_expr, product
+from .rounding import KINDS, named
 
-_FACTOR = re.compile(
-    r"\s*(?P<op>[*/])?\s*(?:(?P<num>[0-9]+\.?[0-9]*(?:e[+-]?[0-9]+)?)|(?P<sym>[A-Za-z_]\w*(?P<call>\()?))"
-)
-_POWER = re.compile(r"\^(?P<exp>[0-9]+)")
-# What stands between the arguments of a derived symbol, and what makes it of them.
-_CALLS = {"floor": ("/", floor_div), "max": (";", larger), "min": (";", smaller)}
-
-
-@dataclass(frozen=True, slots=True)
-class _Factor:
-    """A number, or an expression to a power, that a term is multiplied or divided by."""
-
-    base: Expr
-    exponent: int
-    divides: bool
+_NUMBER = re.compile(r"[0-9]+\.?[0-9]*(?:e[+-]?[0-9]+)?")
+_NAME = re.compile(r"[A-Za-z_]\w*")
+_POWER = re.compile(r"\^([0-9]+)")
+# What stands between the arguments of a derived symbol with brackets, and what makes it of them.
+_CALLS = {name: (kind.form[-4], kind.build) for name, kind in KINDS.items() if kind.form.endswith(")")}
 
 
 def parse_expr(text: str) -> Expr:
@@ -36,80 +24,84 @@ def parse_expr(text: str) -> Expr:
     >>> parse_expr("4*floor((seq+127)/128)*batch").evaluate({"seq": 129.0, "batch": 3.0})
     24.0
     """
-    out: dict[Monomial, Coefficient] = {}
-    for term in text.split(" + "):
-        for m, c in _parse_term(term).terms:
-            out[m] = out.get(m, 0) + c
-    return Expr(out)
+    reader = _Reader(text)
+    expr = reader.sum()
+    if reader.rest:
+        raise reader.error()
+    return expr
 
 
-def _parse_term(text: str) -> Expr:
-    body = text.strip()
-    term = as_expr(-1 if body.startswith("-") else 1)
-    for factor in _factors(body.removeprefix("-")):
-        for _ in range(factor.exponent):
-            term = term / factor.base if factor.divides else term * factor.base
-    return term
+class _Reader:
+    """Read a text from its start: `rest` is what has not been read."""
 
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.rest = text.strip()
 
-def _factors(text: str) -> Iterator[_Factor]:
-    """Yield the factors of a term; every one but the first brings its operator."""
-    pos = 0
-    while pos < len(text) or pos == 0:
-        match = _FACTOR.match(text, pos)
-        if match is None or (match["op"] is None) != (pos == 0):
-            raise ParseError(f"'{text}' is not an expression: cannot read '{text[pos:]}'")
-        base, pos = _base(text, match)
-        power = _POWER.match(text, pos) if match["num"] is None else None
-        pos = len(text) - len(text[power.end() if power else pos :].lstrip())
-        yield _Factor(base, int(power["exp"]) if power else 1, match["op"] == "/")
+    def sum(self) -> Expr:
+        total = self.term("*/")
+        while self.skip("+"):
+            total = total + self.term("*/")
+        return total
 
+    def term(self, signs: str) -> Expr:
+        """Read factors with some signs between them."""
+        term = self.factor() * -1 if self.skip("-") else self.factor()
+        while sign := self.skip(signs):
+            term = term * self.factor() if sign == "*" else term / self.factor()
+        return term
 
-def _base(text: str, match: re.Match[str]) -> tuple[Expr, int]:
-    """The number, symbol or derived symbol that a factor is, and where it ends."""
-    if match["num"] is not None:
-        return as_expr(_number(match["num"])), match.end()
-    if match["call"] is None:
-        return Expr({((match["sym"], 1),): 1}), match.end()
-    end = _closing(text, match.end())
-    name = match["sym"][:-1]
-    if name not in _CALLS or end < 0:
-        raise ParseError(f"'{text}' is not an expression: cannot read '{text[match.start() :]}'")
-    sign, build = _CALLS[name]
-    return as_expr(build(*_arguments(text[match.end() : end], sign))), end + 1
+    def factor(self) -> Expr:
+        if number := self.match(_NUMBER):
+            return as_expr(_number(number[0]))
+        name = self.match(_NAME)
+        if name is None:
+            raise self.error()
+        base = self.call(name[0]) if self.rest.startswith("(") else named(name[0])
+        power = self.match(_POWER)
+        return base if power is None else product([base] * int(power[1]))
 
+    def call(self, name: str) -> Expr:
+        """Read the arguments of a derived symbol, each in brackets if it is no single product."""
+        if name not in _CALLS:
+            raise self.error()
+        sign, build = _CALLS[name]
+        self.expect("(")
+        first = self.argument()
+        self.expect(sign)
+        second = self.argument()
+        self.expect(")")
+        return as_expr(build(as_dim(first), as_dim(second)))
 
-def _closing(text: str, start: int) -> int:
-    """Where the bracket that was opened before `start` closes; -1 if nowhere."""
-    depth = 1
-    for place in range(start, len(text)):
-        depth += {"(": 1, ")": -1}.get(text[place], 0)
-        if depth == 0:
-            return place
-    return -1
+    def argument(self) -> Expr:
+        if not self.skip("("):
+            return self.term("*")
+        inner = self.sum()
+        self.expect(")")
+        return inner
 
+    def match(self, pattern: re.Pattern[str]) -> re.Match[str] | None:
+        """Read what a pattern fits, with the spaces behind it."""
+        match = pattern.match(self.rest)
+        if match is not None:
+            self.rest = self.rest[match.end() :].lstrip()
+        return match
 
-def _arguments(text: str, sign: str) -> tuple[Dim, Dim]:
-    """The two arguments of a derived symbol, written without spaces, each in brackets if it is no single product."""
-    between = next((i for i, c in enumerate(text) if c == sign and _outside(text[:i])), None)
-    if between is None:
-        raise ParseError(f"'{text}' are not two sizes with '{sign}' between them")
-    first, second = (_spaced(part) for part in (text[:between], text[between + 1 :]))
-    return parse_expr(first), parse_expr(second)
+    def skip(self, signs: str) -> str:
+        """Read one of some signs; empty if there is none."""
+        sign = self.rest[:1]
+        if not sign or sign not in signs:
+            return ""
+        self.rest = self.rest[1:].lstrip()
+        return sign
 
+    def expect(self, sign: str) -> None:
+        if not self.skip(sign):
+            raise self.error()
 
-def _outside(before: str) -> bool:
-    return before.count("(") == before.count(")")
-
-
-def _spaced(text: str) -> str:
-    """An argument as it is printed outside a derived symbol: without its brackets, with spaces around plus signs."""
-    inner = text[1:-1] if text.startswith("(") and _closing(text, 1) == len(text) - 1 else text
-    return "".join(" + " if c == "+" and _outside(inner[:i]) else c for i, c in enumerate(inner))
+    def error(self) -> ParseError:
+        return ParseError(f"'{self.text}' is not an expression: cannot read '{self.rest}'")
 
 
 def _number(text: str) -> Coefficient:
     return float(text) if "." in text or "e" in text else int(text)
-
-
-__all__ = ["parse_expr"]

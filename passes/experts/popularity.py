@@ -11,7 +11,8 @@ from ...ir.errors import ParseError, UsageError
 from ...ir.plan.case import divisors
 from ...ir.plan.experts.power_law import power_law_rows
 from ...ir.plan.experts.words import LAW, OF_MODEL
-from ...ir.sizes.busiest import Busiest
+from ...ir.sizes.expr import Expr
+from ...ir.sizes.rounding import busiest
 from ...ir.text.formats import read_json
 from ...ir.text.untrusted import read_text
 from .placement import Loads, balanced
@@ -65,14 +66,14 @@ def read_loads(path: str) -> Loads:
 @lru_cache(maxsize=64)
 def busiest_of(
     popularity: str, num_experts: int, top_k: int, redundant: int, eplb: bool, axes: tuple[str, ...]
-) -> Busiest:
+) -> Expr:
     """Return rows of the busiest rank over the mean, the mean of all layers, by the number of ranks.
 
     Without `eplb`, experts lie in order; with it, they and their copies are placed for the loads that there are.
     """
     loads = loads_of(popularity, num_experts, top_k)
     ranks = tuple(divisors(num_experts + redundant))
-    return Busiest(axes, ranks, tuple(_busiest(loads, redundant, eplb, num) for num in ranks))
+    return busiest(axes, ranks, [_busiest(loads, redundant, eplb, num) for num in ranks])
 
 
 def _busiest(loads: Loads, redundant: int, eplb: bool, num_ranks: int) -> float:

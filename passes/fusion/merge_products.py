@@ -16,7 +16,7 @@ from ...ir.placement import Placement, Shard
 from ...ir.records import dataclass
 from ...ir.rewriter import RegionRewriter
 from ...ir.sizes.expr import Dim, Expr, as_dim, as_expr, symbol, total
-from ...ir.sizes.rounding import evened
+from ...ir.sizes.shares import evened
 from ..base import RegionPass
 from ..names import joined_name, parent_of
 from ..routers import routers

@@ -349,8 +349,8 @@ class RegionBuilder:
                 )
                 rest[p.dim] = left / symbol(axis)
             dims[p.dim] = as_dim(self._share(axis, (world, p), as_expr(dims[p.dim])))
-        if self.exchange.imbalance and any(is_routed(placements[a]) for a in self.axes):
-            dims[0] = as_dim(as_expr(dims[0]) * symbol(self.exchange.imbalance))
+        if any(is_routed(placements[a]) for a in self.axes):
+            dims[0] = as_dim(as_expr(dims[0]) * self.exchange.imbalance)
         return world.type.with_dims(tuple(dims)), tuple(c for c in found if c.binds)
 
     def _share(self, axis: MeshAxis, at: tuple[Value, Shard], dim: Expr) -> Expr:

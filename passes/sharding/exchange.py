@@ -17,12 +17,12 @@ class ExchangeOptions:
 
     `wire` is the type of what goes to the experts, rows as well as their gradients; what comes back keeps its own
     (DeepSeek-V3, arXiv 2412.19437, section 3.3). `routing_nodes` is the most nodes a token is sent to, 0 for no limit.
-    `imbalance` is the symbol of the rows of the busiest rank over the mean, empty where all have as many.
+    `imbalance` is the rows of the busiest rank over the mean, 1 where all have as many.
     """
 
     wire: str = ""
     routing_nodes: int = 0
-    imbalance: str = ""
+    imbalance: Dim = 1
     top_k: Dim = 1
 
     @property
@@ -48,8 +48,8 @@ def routes(region: Region) -> bool:
     return any(has(n, Trait.ROUTES, Trait.DISPATCHES) for n in region.nodes)
 
 
-def imbalance_of(region: Region, popularity: tuple[str, ...], axes: tuple[str, ...]) -> str:
-    """Return the symbol of rows of the busiest of the ranks on some axes over the mean; empty without experts.
+def imbalance_of(region: Region, popularity: tuple[str, ...], axes: tuple[str, ...]) -> Dim:
+    """Return the rows of the busiest of the ranks on some axes over the mean; 1 without experts.
 
     `popularity` says how popular experts are, then `eplb` where that places them, then how many copies banks have.
     """
@@ -57,9 +57,9 @@ def imbalance_of(region: Region, popularity: tuple[str, ...], axes: tuple[str, .
     num, picked = next((region.by_id[n.inputs[1]].type.dims[0] for n in banks), None), top_k(region)
     named = next(iter(popularity), "")
     if not named or not isinstance(num, int) or not isinstance(picked, int):
-        return ""
+        return 1
     copies = int(popularity[2]) if len(popularity) > 2 else 0
-    return busiest_of(named, num - copies, picked, copies, "eplb" in popularity, axes).name
+    return busiest_of(named, num - copies, picked, copies, "eplb" in popularity, axes)
 
 
 def top_k(region: Region) -> Dim:

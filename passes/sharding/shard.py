@@ -156,7 +156,7 @@ class _Propagation:
         self.asks = self.sp, self.cp, self.own_tokens, self.all_tokens, self.own_rows, options.replicate_unknown
 
     def _builder(self, region: Region, options: ShardPass, cuts: Cuts) -> RegionBuilder:
-        imbalance = IMBALANCE if options.imbalance else imbalance_of(region, options.popularity, self.spread)
+        imbalance = symbol(IMBALANCE) if options.imbalance else imbalance_of(region, options.popularity, self.spread)
         exchange = ExchangeOptions(options.wire, options.routing_nodes, imbalance, top_k(region))
         banks = () if self.etp else (v.type.dims for v in region.of_role(Role.PARAM) if is_expert(region, v))
         freed, known = (options.regather and options.sp, self.zero == 3), self.facts.types.setdefault(region.name, {})

@@ -16,6 +16,7 @@ from ...ir.ops.tensors.layout import SliceAttrs
 from ...ir.placement import CP, PARTIAL, TP, AxisGroup, Partial, Placement, Shard, group_axes
 from ...ir.records import dataclass
 from ...ir.sizes.expr import Expr, as_dim, as_expr, symbol
+from ...ir.sizes.shares import read_share
 from ..base import Pass, PassResult
 
 _CACHED = "kv"
@@ -106,7 +107,7 @@ class _Spread:
             raise NotBuiltError(
                 f"--cp in decode: {v.type} in {self.old.name} has cached tokens outside of attention: not modelled"
             )
-        shares = sorted(f for d in v.type.dims for f in as_expr(d).factors if f.startswith("ceil_"))
+        shares = sorted(f for d in v.type.dims for f in as_expr(d).factors if read_share(f))
         if shares:
             raise PlanError(
                 f"--cp in decode: '{v.name or v.type}' is cut unevenly over tp ({shares[0]}); use --tp alone"

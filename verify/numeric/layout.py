@@ -21,7 +21,7 @@ from ...ir.ops.tensors.normalize import ALONG_DIM
 from ...ir.placement import REPLICATE, Shard
 from ...ir.records import dataclass
 from ...ir.sizes.expr import Dim, Expr, as_expr
-from ...ir.sizes.rounding import evened
+from ...ir.sizes.shares import evened
 from .call import LocalDim, Mesh, axis_of, block, zigzag
 
 # In which order several axes cut one dim: heads are whole on a tensor-parallel rank whatever else cuts its part.

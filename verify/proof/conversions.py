@@ -11,9 +11,8 @@ from ...ir.ops.collectives import CollectiveAttrs
 from ...ir.ops.tensors.layout import ConcatAttrs, SliceAttrs
 from ...ir.placement import REPLICATE, MeshAxis, Partial, Placement, Replicate, Shard
 from ...ir.sizes.expr import Dim, Expr, as_dim, as_expr, symbol, total
-from ...ir.sizes.lone import without_lone
-from ...ir.sizes.rounding import evened
-from ...ir.sizes.shares import share_name
+from ...ir.sizes.rounding import share
+from ...ir.sizes.shares import evened, without_lone
 
 # What a collective takes and makes along its axes; a shard is one of the dim that the collective names.
 _KINDS: Mapping[str, tuple[str, str]] = MappingProxyType(
@@ -101,8 +100,8 @@ def copies_complaints(region: Region, node: Node) -> Iterator[str]:
     """
     for axis, dim, packed, ranges in _whole_in_packed(region, node):
         held = as_expr(region.by_id[packed].type.dims[dim])
-        alone = symbol(share_name(1, axis))
-        first = as_expr(held.substitute({share_name(1, axis): 0}))
+        alone = share(1, axis)
+        first = as_expr(held.substitute(dict.fromkeys(alone.factors, 0)))
         copies = as_dim((held - first) / alone)
         for start, size in ranges:
             offset = without_lone(as_dim(start - first))

@@ -15,8 +15,8 @@ from ...ir.ops.tensors.layout import SliceAttrs
 from ...ir.ops.tensors.pointwise import AccumulateAttrs, FillAttrs
 from ...ir.placement import NO_AXES
 from ...ir.records import dataclass
-from ...ir.sizes.busiest import is_imbalance
 from ...ir.sizes.expr import Dim, as_dim, as_expr
+from ...ir.sizes.shares import is_imbalance
 from .conversions import global_dims
 
 Key: TypeAlias = tuple[object, ...]

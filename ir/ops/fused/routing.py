@@ -7,9 +7,8 @@ from collections.abc import Iterator
 from ...placement import NO_AXES, AxisGroup
 from ...plan import CAPACITY
 from ...records import dataclass
-from ...sizes.busiest import is_imbalance
 from ...sizes.expr import Dim, Expr, as_expr, product, symbol, total
-from ...sizes.rounding import evened
+from ...sizes.shares import evened, is_imbalance
 from ..base import Attrs, ExpertsRead, GemmShape, OpCall, OpClass, OpDef, ShardChoice, Work, same_dims, traffic
 from ..index_map import IndexMap, lacking, spec
 from ..traits import Trait

@@ -8,7 +8,7 @@ from itertools import product
 from ...placement import PARTIAL, REPLICATE, Placement, Shard
 from ...records import dataclass
 from ...sizes.expr import Dim, as_dim, as_expr, total
-from ...sizes.lone import without_lone
+from ...sizes.shares import without_lone
 from ..base import (
     Attrs,
     OpCall,

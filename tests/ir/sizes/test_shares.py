@@ -15,8 +15,8 @@ from slipstick.ir.sizes.expr import as_dim, as_expr, symbol
 from slipstick.ir.sizes.expr_text import parse_expr
 from slipstick.ir.sizes.exprtable import ExprTable
 from slipstick.ir.sizes.points import Points
-from slipstick.ir.sizes.rounding import evened, share
-from slipstick.ir.sizes.shares import read_share, share_name, smallest_share
+from slipstick.ir.sizes.rounding import busiest, ceil_div, named, share, smaller
+from slipstick.ir.sizes.shares import evened, is_imbalance, read_share, smallest_share
 
 SIZES, DEGREES = st.integers(1, 10**7), st.integers(1, 10**4)
 
@@ -47,18 +47,42 @@ def test_a_share_depends_on_its_axis_and_prints_as_it_is_read() -> None:
     assert (sorted(dim.symbols), sorted(dim.factors)) == (["seq", "tp"], ["ceil_8_tp", "seq"])
     assert str(dim) == "seq + 128*ceil_8_tp"
     assert parse_expr(str(dim)) == dim
-    assert read_share(share_name(8, "tp")) == (8, "tp")
+    assert [read_share(name) for name in sorted(dim.factors)] == [(8, "tp"), None]
 
 
 @pytest.mark.parametrize("name", ["tp", "ceil_tp", "ceil_0_tp", "ceil_8_", "ceil_8_tp_dp", "floor_8_tp"])
 def test_other_symbols_are_no_shares(name: str) -> None:
-    assert read_share(name) is None
+    assert named(name) == symbol(name)
+    assert read_share(next(iter(named(name).factors))) is None
 
 
-def test_an_axis_with_a_share_becomes_a_number_and_nothing_else() -> None:
+def test_an_axis_with_a_share_becomes_a_number_or_other_axes() -> None:
     assert as_dim((share(8, "tp") * 128).substitute({"tp": 16})) == 128
-    with pytest.raises(ValueError, match="'ceil_8_tp' has a value only for a number of tp, not for 'dp'"):
-        share(8, "tp").substitute({"tp": symbol("dp")})
+    assert share(8, "tp").substitute({"tp": symbol("dp")}) == share(8, "dp")
+    both = share(8, "tp").substitute({"tp": symbol("tp") * symbol("cp")})
+    assert both.evaluate({"tp": 2.0, "cp": 3.0}) == 2
+
+
+def test_a_size_is_one_symbol_whoever_builds_it() -> None:
+    assert ceil_div(8, symbol("tp")) == share(8, "tp") == parse_expr("ceil_8_tp")
+    assert smaller(symbol("seq"), 128) == parse_expr("least_128_seq") == parse_expr("min(128;seq)")
+    assert smaller(symbol("seq") + 1, 128) == as_expr(smaller(127, symbol("seq"))) + 1
+
+
+def test_the_load_of_the_busiest_rank_follows_its_axes_unless_it_is_given() -> None:
+    load = busiest(("ep", "tp"), (1, 8), (1.0, 1.325))
+    assert (str(load), sorted(load.symbols)) == ("busy_tpxep_1at10000_8at13250", ["ep", "tp"])
+    assert parse_expr(str(load)) == load == busiest(("tp", "ep"), (1, 8), (1.0, 1.325))
+    assert all(map(is_imbalance, load.factors))
+    degrees = {"tp": np.array([1.0, 2.0, 4.0]), "ep": np.array([4.0, 4.0, 4.0])}
+    assert np.asarray(load.evaluate(degrees)).tolist() == [1.0, 1.325, 1.325]
+    assert load.evaluate({"tp": 4.0, "ep": 4.0, "imb": 1.5}) == 1.5
+    assert load.substitute({"tp": 4, "ep": 2}) == 1.325
+    steps = busiest(("tp", "ep"), (1, 2, 4, 8), (1.0, 1.1, 1.2, 1.3))
+    some = steps.substitute({"tp": 3})
+    assert [some.evaluate({"ep": n}) for n in (1.0, 2.0, 3.0)] == [1.1, 1.2, 1.3]
+    assert parse_expr(str(some)) == some
+    assert steps.substitute({"ep": symbol("tp")}).evaluate({"tp": 2.0}) == 1.2
 
 
 def test_tables_and_their_points_know_shares_by_the_axis() -> None:
