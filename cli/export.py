@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import click
@@ -20,7 +21,9 @@ from .serving.serve import machine_of
 if TYPE_CHECKING:
     from ..frameworks.export import Export, ExportSubject
 
-FRAMEWORKS = ("megatron", "torchtitan", "deepspeed", "vllm")
+TRAINERS = ("megatron", "torchtitan", "deepspeed")
+SERVERS = ("vllm", "sglang", "tensorrt-llm")
+FRAMEWORKS = (*TRAINERS, *SERVERS)
 
 
 @click.command("export", cls=EstimateCommand)
@@ -30,9 +33,10 @@ FRAMEWORKS = ("megatron", "torchtitan", "deepspeed", "vllm")
 def export_command(ctx: click.Context, request: Request, serving: Serving, framework: str, output: str) -> int:
     """Write a plan of MODEL as flags or config of a training or serving framework.
 
-    Flags of Megatron-LM, torchtitan and vLLM, a JSON file for DeepSpeed. Comments above the flags (for JSON: stderr)
-    list settings of the plan that the framework has no option for, and options that the plan does not determine. With
-    --system, the launch is for its nodes, and overlap options follow its stack.
+    Flags of Megatron-LM, torchtitan, vLLM and SGLang, a JSON file for DeepSpeed, a script with the options of
+    TensorRT-LLM. Comments above the flags (for JSON: stderr) list settings of the plan that the framework has no
+    option for, and options that the plan does not determine. With --system, the launch is for its nodes, and overlap
+    options follow its stack.
 
     \b
     slipstick export --plan best.yaml --to megatron
@@ -41,12 +45,12 @@ def export_command(ctx: click.Context, request: Request, serving: Serving, frame
     from ..frameworks.export import written
 
     check_suffix(output, *((".json",) if framework == "deepspeed" else ()))
-    if request.words.phase == "serve" and framework != "vllm":
-        raise UsageError(f"--phase serve is answered by servers: --to vllm, not {framework}")
+    if request.words.phase == "serve" and framework not in SERVERS:
+        raise UsageError(f"--phase serve is answered by servers: --to {', '.join(SERVERS)}, not {framework}")
     check_phase(ctx, request.words.phase, OF_SERVING, OF_STEPS)
     check_model(request)
     subject = server_subject(request, serving) if request.words.phase == "serve" else step_subject(request)
-    export = exported(framework, subject, serving)
+    export = exported(framework, replace(subject, drafts=_drafts(serving)))
     if not export.takes_comments and not request.quiet:
         for note in (f"{export.framework}, names as of {export.version}", *export.notes):
             click.echo(f"note: {note}", err=True)
@@ -95,42 +99,33 @@ def server_subject(request: Request, serving: Serving) -> ExportSubject:
         scheduler=serving.limited(engine, longest).scheduler,
         longest=longest,
         is_server=True,
+        prompt=serving.prompt,
+        output=serving.output,
+        rate=serving.load.requests_per_s,
     )
 
 
-def exported(framework: str, subject: ExportSubject, serving: Serving | None = None) -> Export:
-    """Return a plan in the words of one of FRAMEWORKS; `serving` says what drafts. UsageError for another workload."""
-    from ..frameworks.writers.deepspeed import deepspeed
-    from ..frameworks.writers.megatron import megatron
-    from ..frameworks.writers.torchtitan import torchtitan
-    from ..frameworks.writers.vllm import vllm
+def exported(framework: str, subject: ExportSubject) -> Export:
+    """Return a plan in the words of one of FRAMEWORKS; UsageError for another workload."""
+    from ..frameworks.registry import VOCABULARIES
 
-    if framework == "vllm":
-        return vllm(subject, _hub_name(subject.model), None if serving is None else _speculation(serving))
-    known = {"megatron": megatron, "torchtitan": torchtitan, "deepspeed": deepspeed}
-    return known[framework](subject)
+    return VOCABULARIES[framework].write(replace(subject, weights=subject.weights or hub_name(subject.model)))
 
 
-def _hub_name(model: str) -> str | None:
+def hub_name(model: str) -> str | None:
     """The first name of a model of the catalogue on the hub; a folder stands for itself."""
     from ..frontend.huggingface.configs.models import index
 
     entry = index().get(model)
-    if entry is None:
-        return None
-    return next((name for name in entry.aliases if "/" in name), None)
+    return None if entry is None else next((name for name in entry.aliases if "/" in name), None)
 
 
-def _speculation(serving: Serving) -> Mapping[str, int | str] | None:
-    """What drafts, in vLLM's words; None where nothing does."""
+def _drafts(serving: Serving) -> Mapping[str, int | str]:
+    """What drafts, by the words that say it; empty where nothing does."""
+    from .serving.drafts import USUAL_LENGTH
+
     drafts = serving.drafts
     if drafts.draft is not None:
-        from .serving.drafts import USUAL_LENGTH
-
         length = USUAL_LENGTH if drafts.draft_length is None else drafts.draft_length
-        return {"model": _hub_name(drafts.draft) or drafts.draft, "num_speculative_tokens": length}
-    if drafts.mtp:
-        return {"method": "mtp", "num_speculative_tokens": drafts.mtp}
-    if drafts.ngram:
-        return {"method": "ngram", "num_speculative_tokens": drafts.ngram}
-    return None
+        return {"draft": hub_name(drafts.draft) or drafts.draft, "draft_length": length}
+    return {name: number for name in ("mtp", "ngram") if (number := getattr(drafts, name))}

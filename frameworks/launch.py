@@ -59,9 +59,19 @@ class Launch:
 class Reading:
     """Settings of a launch while they are read: each is asked for by name, and what it became is kept."""
 
-    def __init__(self, framework: str, given: Mapping[str, Value], shown: Mapping[str, str] | None = None) -> None:
-        """Begin with settings by plain name; `shown` says how each stands in the launch."""
-        self.framework = framework
+    def __init__(
+        self,
+        framework: str,
+        given: Mapping[str, Value],
+        shown: Mapping[str, str] | None = None,
+        num_gpus: int | None = None,
+        alone: str | None = None,
+    ) -> None:
+        """Begin with settings by plain name.
+
+        `shown` says how each stands in the launch, `num_gpus` what it runs on, `alone` what belongs to no setting.
+        """
+        self.framework, self.num_gpus, self.alone = framework, num_gpus, alone
         self.given = given
         self.words: dict[str, Word] = {}
         self.config: dict[str, object] | None = None

@@ -15,17 +15,17 @@ from slipstick.cli.export import exported
 from slipstick.cli.plans.file import FRAMEWORKS
 from slipstick.cli.plans.text import request_of
 from slipstick.cli.prepare import plan_of
-from slipstick.frontend.huggingface.configs.models import read_config
+from slipstick.frameworks.export import ExportSubject
 from slipstick.frameworks.imported import ImportedPlan
 from slipstick.frameworks.launch import Word
-from slipstick.frameworks.reading import FRAMEWORKS as READ
 from slipstick.frameworks.reading import read_launch
+from slipstick.frameworks.registry import FRAMEWORKS as READ
+from slipstick.frontend.huggingface.configs.models import read_config
 from slipstick.ir.errors import SlipstickError
 from slipstick.ir.plan import Family, make_plan
 from slipstick.ir.plan.layout.partition import even_parts
 from slipstick.ir.plan.plan import differences
 from slipstick.ir.types import DType
-from slipstick.frameworks.export import ExportSubject
 
 Cli = Callable[..., "CompletedProcess[str]"]
 SCRIPT = """#!/bin/bash
