@@ -254,10 +254,12 @@ def settings_like(framework: str) -> KnownSettings:
     text = Path(__file__).with_name("settings.yaml").read_text(encoding="utf-8")
     found = yaml.safe_load(text)[framework]
     patterns = "|".join(f"(?:{one})" for one in found["irrelevant"])
-    usual = {
-        name: tuple(map(_as_text, value if isinstance(value, list) else [value]))
-        for name, value in found["usual"].items()
-    }
+    usual: dict[str, tuple[str, ...]] = {}
+    for key, value in found["usual"].items():
+        if (text := _as_text(key)) in ("any", "on", "off"):
+            usual |= dict.fromkeys(value, (text,))
+        else:
+            usual[key] = tuple(map(_as_text, value if isinstance(value, list) else [value]))
     if "like" not in found:
         return KnownSettings(re.compile(patterns), usual)
     other = settings_like(found["like"])

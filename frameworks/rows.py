@@ -11,6 +11,7 @@ from ..ir.records import dataclass
 from .export import Export, ExportSubject, Flag, of_workload, unsaid
 from .launch import Launch, Reading, Value, Word, plain
 
+DEGREES = ("tp", "pp", "cp", "ep", "dp", "vpp")
 Text: TypeAlias = str | int | float | bool | None
 Words: TypeAlias = Mapping[str, Word]
 Reader: TypeAlias = Callable[[Reading], None]
@@ -173,7 +174,7 @@ class Row:
             for text in self.codec.write(value, w.words):
                 w.say(self.flags.split()[0], text)
         except CannotSay as reason:
-            w.lose(f"{self.word} {value}: {reason}")
+            w.lose(f"{self.word}{'' if value is True else f' {value}'}: {reason}")
 
 
 def _nothing(_: object) -> None:
@@ -193,6 +194,26 @@ class Group:
     def words(self) -> tuple[str, ...]:
         """The words that it says."""
         return tuple(self.said.split())
+
+
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """A setting with one value that goes with words that say something, and says none itself."""
+
+    flag: str
+    needs: str
+    value: Text = None
+    told: str = "beside others"
+    words: tuple[str, ...] = ()
+
+    def read(self, r: Reading) -> None:
+        """Understand the setting."""
+        r.understand(self.told, plain(self.flag))
+
+    def write(self, w: Writing) -> None:
+        """Write the setting; a degree of one says nothing."""
+        if any(w.words.get(word) and (word not in DEGREES or is_on(w.words, word)) for word in self.needs.split()):
+            w.say(self.flag, self.value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,7 +268,7 @@ class Framework:
     name: str
     title: str
     version: str
-    rows: tuple[Row | Group | Fixed, ...]
+    rows: tuple[Row | Group | Beside | Fixed, ...]
     trains: bool
     base: Words = field(default_factory=dict)
     settings: str = ""

@@ -232,7 +232,10 @@ def _write_degrees(e: ServerFlags, w: Writing) -> None:
     w.lose(f"ep {plan.ep} with tp {plan.tp} and dp {plan.dp}: experts are sharded over all {ranks} ranks", not over_all)
     w.lose(f"etp {plan.tp} with ep {plan.ep}: experts are whole on a rank", plan.ep > 1 and plan.tp > 1 and family.etp)
     alone = plan.dp > 1 and not (shared and (e.dp or apart))
-    w.lose(f"dp {plan.dp} with ep {plan.ep}: start {plan.dp} such servers; as one they would share experts", alone)
+    why = "it has no replicas of its own" if _together(w.subject) else "as one they would share experts"
+    w.lose(f"dp {plan.dp} with ep {plan.ep}: start {plan.dp} such servers; {why}", alone)
+    each = apart and not e.dp and plan.tp > 1
+    w.lose(f"tp {plan.tp} with dp {plan.dp}: each of the {ranks} ranks attends to requests of its own", each)
     w.lose(f"cp {plan.cp}: a prompt is not split over GPUs", plan.cp > 1 and spread == 1)
 
 

@@ -38,29 +38,21 @@ def _render(subject: ExportSubject, flags: Sequence[Flag]) -> str:
     return f"cat > {OPTIONS} << 'EOF'\n{options(flags)}EOF\ntrtllm-serve {model} --config {OPTIONS}\n"
 
 
+# fmt: off
 TENSORRT_LLM = engine(
     "tensorrt-llm",
     "TensorRT-LLM",
     "TensorRT-LLM 1.0",
     ServerFlags(
-        tp="tensor_parallel_size tp_size",
-        pp="pipeline_parallel_size pp_size",
-        ep="moe_expert_parallel_size ep_size",
-        seqs="max_batch_size",
-        tokens="max_num_tokens",
-        unchunked=(("enable_chunked_prefill", False),),
-        memory="kv_cache_config.free_gpu_memory_fraction kv_cache_free_gpu_memory_fraction",
-        memory_of_free=True,
-        block="kv_cache_config.tokens_per_block tokens_per_block",
-        kv_dtype="kv_cache_config.dtype",
-        longest="max_seq_len",
-        model="model",
-        attends_apart="enable_attention_dp",
-        ranks_are_tp=True,
-        caches={"fp8": "fp8", "fp4": "nvfp4"},
-        speculates=_write_speculation,
+        tp="tensor_parallel_size tp_size", pp="pipeline_parallel_size pp_size", ep="moe_expert_parallel_size ep_size",
+        seqs="max_batch_size", tokens="max_num_tokens", unchunked=(("enable_chunked_prefill", False),),
+        memory="kv_cache_config.free_gpu_memory_fraction kv_cache_free_gpu_memory_fraction", memory_of_free=True,
+        block="kv_cache_config.tokens_per_block tokens_per_block", kv_dtype="kv_cache_config.dtype",
+        longest="max_seq_len", model="model", attends_apart="enable_attention_dp", ranks_are_tp=True,
+        caches={"fp8": "fp8", "fp4": "nvfp4"}, speculates=_write_speculation,
     ),
     _render,
     "python -m tensorrt_llm.serve.scripts.benchmark_serving --backend openai --model {model} --dataset-name random "
     "--random-input-len {isl} --random-output-len {osl} --random-ids",
 )
+# fmt: on

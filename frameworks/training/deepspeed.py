@@ -174,6 +174,7 @@ def _render(_: ExportSubject, flags: Sequence[Flag]) -> str:
     return json_text(nested(flags), indent=2) + "\n"
 
 
+# fmt: off
 DEEPSPEED = Framework(
     name="deepspeed",
     title="DeepSpeed",
@@ -188,9 +189,8 @@ DEEPSPEED = Framework(
         Row("tp", "tensor_parallel.autotp_size autotp_size", Codec(_read_tp, _write_tp)),
         Group("gpus mbs gbs", _read_batches, _write_batches),
         Group("zero offload dp_shard reshard", read_zero, _write_zero),
-        Group(
-            "dtype grad_dtype reduce_dtype main_params_dtype exp_avg_dtype exp_avg_sq_dtype", _read_types, _write_types
-        ),
+        Group("dtype grad_dtype reduce_dtype main_params_dtype exp_avg_dtype exp_avg_sq_dtype", _read_types,
+            _write_types),
         Group("recompute", write=_write_recompute),
         Group("pp vpp cp cp_method ep sp capacity_factor precision kernels attention", write=_write_in_code),
         Fixed("tp_plan", ("megatron",), "AutoTP splits layers by its own patterns"),
@@ -198,3 +198,4 @@ DEEPSPEED = Framework(
         Fixed("async_tp", (False,), "AutoTP waits for its messages"),
     ),
 )
+# fmt: on

@@ -15,7 +15,6 @@ from ...ir.errors import ParseError, UsageError
 from ...ir.plan import ORDER
 from ...ir.plan.optimizer_states import FP32
 from ...ir.plan.precision import NONE
-from ...ir.plan.training.decisions import MEGATRON_MODULES
 from ..export import ExportSubject, command, lost_schedule, torchrun
 from ..launch import MOST_STAGES, Reading, Word
 from ..rows import (
@@ -23,7 +22,10 @@ from ..rows import (
     COUNT,
     DEGREE,
     POSITIVE,
+    REAL,
     SWITCH,
+    Beside,
+    CannotSay,
     Codec,
     Fixed,
     Framework,
@@ -38,6 +40,7 @@ from ..rows import (
     switch,
 )
 from ..shapes import catalogue_name
+from .megatron_memory import MEMORY
 from .megatron_shape import read_shape, shape_left, write_shape
 from .megatron_stages import read_stages, write_stages
 
@@ -48,8 +51,6 @@ _CP: Mapping[str, str] = MappingProxyType(
 _FP8: Mapping[str, str] = MappingProxyType(
     {"fp8": "tensorwise", "fp8-delayed": "delayed", "fp8-block": "blockwise", "mxfp8": "mxfp8"}
 )
-_SHARDING = ("no_shard", "optim", "optim_grads", "optim_grads_params")
-_MOMENTS = ("fp32", "fp16", "bf16", "fp8")
 _TP_INSIDE_PP = "tp-cp-ep-pp-dp"
 
 
@@ -72,8 +73,8 @@ def _read_sp(r: Reading, _: Sequence[str]) -> bool:
 
 
 def _read_etp(r: Reading, names: Sequence[str]) -> int | None:
-    etp, has = r.count(*names), bool(r.count("num_experts", "num_local_experts", least=0))
-    return etp if has and etp != r.words["tp"] else None
+    etp = r.count(*names)
+    return etp if _has_experts(r) and etp != r.words["tp"] else None
 
 
 def _write_etp(value: Word, words: Words) -> tuple[Text, ...]:
@@ -100,44 +101,29 @@ def _write_ulysses(w: Writing) -> None:
         w.lose(line, plan.cp_method != "ring")
 
 
-def _read_scatter(r: Reading) -> None:
-    scattered = r.flag("no_scatter_gather_tensors_in_pipeline") and is_on(r.words, "tp") and not r.words["sp"]
-    r.say("scatter_p2p", False if scattered else None, "no_scatter_gather_tensors_in_pipeline")
+def _read_scatter(r: Reading, names: Sequence[str]) -> bool | None:
+    return False if r.flag(*names) and is_on(r.words, "tp") and not r.words["sp"] else None
 
 
-def _write_scatter(w: Writing) -> None:
-    spread = w.plan.pp > 1 and w.plan.tp > 1 and not w.family.sp and w.family.scatter_p2p
-    w.lose("scatter_p2p: each rank sends the next stage all that it has", spread)
+def _write_scatter(value: Word, words: Words) -> tuple[Text, ...]:
+    if value and is_on(words, "pp") and is_on(words, "tp") and not words["sp"]:
+        raise CannotSay("each rank sends the next stage all that it has")
+    return ()
+
+
+def _has_experts(r: Reading) -> bool:
+    return bool(r.count("num_experts", "num_local_experts", least=0))
 
 
 def _read_dispatch(r: Reading) -> None:
     dispatcher = r.text("moe_token_dispatcher_type") or "allgather"
     if dispatcher not in ("allgather", "alltoall", "flex", "alltoall_seq"):
         raise ParseError(f"{r.shown('moe_token_dispatcher_type')}: '{dispatcher}' is none of allgather, alltoall, flex")
-    r.understand("all-to-all of rows", "moe_token_dispatcher_type")
-    if dispatcher == "allgather" and is_on(r.words, "ep") and r.count("num_experts", "num_local_experts", least=0):
+    if dispatcher == "allgather" and is_on(r.words, "ep") and _has_experts(r):
         r.assume("rows of experts go by all-to-all: in training no other exchange is modelled, the launch gathers all")
     if dispatcher == "flex":
         r.assume("kernels of DeepEP or HybridEP take as long as an all-to-all of the same bytes")
         r.understand("all-to-all", "moe_flex_dispatcher_backend", "moe_enable_deepep")
-
-
-def _write_dispatch(w: Writing) -> None:
-    if w.plan.ep > 1:
-        w.say("--moe-token-dispatcher-type", "alltoall")
-
-
-def _read_capacity(r: Reading) -> None:
-    names = ("moe_expert_capacity_factor", "moe_pad_expert_input_to_capacity")
-    factor = r.real(names[0])
-    if r.flag(names[1]) or r.has(names[0]):
-        r.say("capacity_factor", factor if r.count("num_experts", "num_local_experts", least=0) else None, *names)
-
-
-def _write_capacity(w: Writing) -> None:
-    if w.plan.capacity_factor is not None:
-        w.say("--moe-expert-capacity-factor", w.plan.capacity_factor)
-        w.say("--moe-pad-expert-input-to-capacity")
 
 
 def _read_devices(r: Reading) -> None:
@@ -158,82 +144,6 @@ def _read_devices(r: Reading) -> None:
     if "gbs" not in r.words:
         r.words["gbs"] = int(str(r.words["mbs"])) * num_gpus // (tp * pp * cp)
         r.assume(f"gbs {r.words['gbs']}: without --global-batch-size a step is one micro-batch a replica")
-
-
-def _replicas(r: Reading) -> int:
-    tp, pp, cp = (int(str(r.words.get(name, 1))) for name in ("tp", "pp", "cp"))
-    return int(str(r.words["gpus"])) // (tp * pp * cp)
-
-
-def _read_zero(r: Reading) -> None:
-    """The distributed optimizer is ZeRO 1; Megatron-FSDP shards what its strategy says."""
-    zero = int(r.flag("use_distributed_optimizer"))
-    by_fsdp = ("use_megatron_fsdp", "use_custom_fsdp", "use_torch_fsdp2")
-    if any(map(r.flag, by_fsdp)):
-        usual = "optim_grads_params" if r.flag("use_torch_fsdp2") else "no_shard"
-        strategy = r.text("data_parallel_sharding_strategy") or usual
-        if strategy not in _SHARDING:
-            raise ParseError(f"--data-parallel-sharding-strategy: '{strategy}' is none of {', '.join(_SHARDING)}")
-        zero = _SHARDING.index(strategy)
-    names = ("use_distributed_optimizer", *by_fsdp, "data_parallel_sharding_strategy", "fsdp_double_buffer")
-    r.say("zero", zero, *names, *(("no_gradient_accumulation_fusion",) if zero > 1 else ()))
-    copies = r.count("num_distributed_optimizer_instances") or 1
-    if copies > 1 and zero:
-        r.say("dp_shard", _replicas(r) // copies, "num_distributed_optimizer_instances")
-    sent = r.text("megatron_fsdp_grad_comm_dtype")
-    r.say("reduce_dtype", sent if zero > 1 and sent != "auto" else None, "megatron_fsdp_grad_comm_dtype")
-
-
-def _write_zero(w: Writing) -> None:
-    plan, family = w.plan, w.family
-    if family.zero:
-        w.say("--use-distributed-optimizer")
-    if family.zero > 1:
-        w.say("--use-megatron-fsdp")
-        w.say("--data-parallel-sharding-strategy", _SHARDING[family.zero])
-        w.say("--no-gradient-accumulation-fusion")
-        w.say("--ckpt-format", "fsdp_dtensor")
-        if family.reduce_dtype is not None:
-            w.say("--megatron-fsdp-grad-comm-dtype", str(family.reduce_dtype))
-    elif family.reduce_dtype not in (None, family.grad_dtype):
-        w.lose(f"reduce_dtype {family.reduce_dtype} beside sums in {family.grad_dtype}")
-    if family.zero and family.hsdp and plan.ep == 1 and plan.dp > plan.dp_shard:
-        w.say("--num-distributed-optimizer-instances", plan.dp // plan.dp_shard)
-    line = f"dp_shard {plan.dp_shard} with ep {plan.ep}: copies of the optimizer lie over all data parallelism"
-    w.lose(line, family.hsdp and plan.ep > 1)
-
-
-def _read_recompute(r: Reading) -> None:
-    kind = r.text("recompute_granularity") or ("selective" if r.flag("recompute_activations") else None)
-    if kind not in (None, "selective", "full"):
-        raise ParseError(f"--recompute-granularity: '{kind}' is none of full, selective")
-    r.say("recompute", kind, "recompute_granularity", "recompute_activations")
-    if kind == "selective":
-        words = re.findall(r"[\w.]+", r.text("recompute_modules") or "core_attn")
-        modules = ("mlp_act" if word == "moe_act" else word for word in words)
-        r.say("recompute_modules", ",".join(modules), "recompute_modules")
-    if kind == "full":
-        method, number = r.text("recompute_method"), r.count("recompute_num_layers") or 1
-        word = "recompute_layers" if method == "block" else "recompute_every"
-        r.say(word, number if method == "block" or number > 1 else None, "recompute_method", "recompute_num_layers")
-    r.understand("of no recomputation", "recompute_method", "recompute_num_layers", "recompute_modules")
-
-
-def _write_recompute(w: Writing) -> None:
-    family = w.family
-    unknown = [name for name in family.recompute_modules if name not in MEGATRON_MODULES]
-    if unknown:
-        w.lose(f"recompute_modules {', '.join(unknown)}: known are {', '.join(MEGATRON_MODULES)}")
-    if family.recompute in ("selective", "full"):
-        w.say("--recompute-granularity", family.recompute)
-    if family.recompute == "selective":
-        modules = [name for name in family.recompute_modules if name in MEGATRON_MODULES]
-        if modules:
-            w.say("--recompute-modules", " ".join(modules))
-    elif family.recompute == "full":
-        w.say("--recompute-method", "block" if family.recompute_layers else "uniform")
-        w.say("--recompute-num-layers", family.recompute_layers or family.recompute_every)
-    w.lose("recompute ops: there are selective modules and whole layers", family.recompute == "ops")
 
 
 def _read_grad_dtype(r: Reading, _: Sequence[str]) -> str | None:
@@ -291,46 +201,15 @@ def _write_gathers(w: Writing) -> None:
             w.say("--reuse-grad-buf-for-mxfp8-param-ag")
 
 
-def _read_edges(r: Reading) -> None:
-    edges = r.flag("first_last_layers_bf16") and is_on(r.words, "precision")
-    for word, name in (("bf16_first", "num_layers_at_start_in_bf16"), ("bf16_last", "num_layers_at_end_in_bf16")):
-        number = r.count(name, least=0)
-        r.say(word, (1 if number is None else number) if edges else None, name, "first_last_layers_bf16")
+def _edge() -> Codec:
+    """Return the codec of layers at an end that keep their type: one where a launch says no number."""
 
+    def read(r: Reading, names: Sequence[str]) -> int | None:
+        number = r.count(*names, least=0)
+        edges = r.flag("first_last_layers_bf16") and is_on(r.words, "precision")
+        return (1 if number is None else number) if edges else None
 
-def _write_edges(w: Writing) -> None:
-    if w.family.bf16_first or w.family.bf16_last:
-        w.say("--first-last-layers-bf16")
-        w.say("--num-layers-at-start-in-bf16", w.family.bf16_first)
-        w.say("--num-layers-at-end-in-bf16", w.family.bf16_last)
-
-
-def _read_offload(r: Reading) -> None:
-    names = ("optimizer_cpu_offload", "cpu_offloading_num_layers")
-    moved = {"optimizer": r.flag(names[0]), "activations": bool(r.count(names[1], least=0))}
-    r.say("offload", ",".join(word for word, is_away in moved.items() if is_away) or None, *names)
-
-
-def _write_offload(w: Writing) -> None:
-    away, layers = w.family.offload, w.subject.number("num_hidden_layers")
-    if "activations" in away and layers:
-        w.say("--cpu-offloading-num-layers", max(int(layers) - 1, 1))
-    if "optimizer" in away:
-        w.say("--optimizer-cpu-offload")
-    w.lose("offload params: weights stay on the device", "params" in away)
-    states = ((w.family.main_params_dtype, ("fp32", "fp16")), (w.family.exp_avg_dtype, _MOMENTS))
-    said = any(dtype != FP32 and dtype in known for dtype, known in (*states, (w.family.exp_avg_sq_dtype, _MOMENTS)))
-    if said or "optimizer" in away:
-        w.say("--use-precision-aware-optimizer")
-
-
-def _state(known: Sequence[str], why: str = "") -> Codec:
-    """Return the codec of the type of an optimizer state: any text is read."""
-
-    def read(r: Reading, names: Sequence[str]) -> str | None:
-        return None if (dtype := r.text(*names)) == FP32 else dtype
-
-    return Codec(read, choice({dtype: dtype for dtype in known}, idle=FP32, why=why).write)
+    return Codec(read, lambda value, words: (value,) if words["bf16_first"] or words["bf16_last"] else ())
 
 
 _OVERLAPS = (
@@ -380,10 +259,8 @@ def _write_overlap(w: Writing) -> None:
         w.say("--moe-shared-expert-overlap")
 
 
-def _read_graphs(r: Reading) -> None:
-    names = ("cuda_graph_impl", "enable_cuda_graph", "external_cuda_graph")
-    on = r.text(names[0]) not in (None, "none") or any(map(r.flag, names[1:]))
-    r.say("cuda_graph", on or None, *names)
+def _read_graphs(r: Reading, names: Sequence[str]) -> bool | None:
+    return r.text(names[0]) not in (None, "none") or any(map(r.flag, names[1:])) or None
 
 
 def _read_model(r: Reading) -> None:
@@ -410,6 +287,7 @@ def _left(subject: ExportSubject) -> Iterator[str]:
         yield "CUDA graphs, which the plan was priced with: --cuda-graph-impl"
 
 
+# fmt: off
 MEGATRON = Framework(
     name="megatron",
     title=TITLE,
@@ -421,61 +299,44 @@ MEGATRON = Framework(
     rows=(
         Group("", _check_trains),
         Row("tp", "--tensor-model-parallel-size model_parallel_size", DEGREE, alias=True),
-        Row(
-            "sp",
-            "--sequence-parallel no_sequence_parallel",
-            Codec(_read_sp, lambda value, words: (None,) if value and is_on(words, "tp") else ()),
-        ),
-        Row(
-            "pp",
-            "--pipeline-model-parallel-size transformer_pipeline_model_parallel_size",
-            count(usual=1, most=MOST_STAGES),
-            alias=True,
-        ),
+        Row("sp", "--sequence-parallel no_sequence_parallel",
+            Codec(_read_sp, lambda value, words: (None,) if value and is_on(words, "tp") else ())),
+        Row("pp", "--pipeline-model-parallel-size transformer_pipeline_model_parallel_size",
+            count(usual=1, most=MOST_STAGES), alias=True),
         Group("vpp pp_layout", read_stages, write_stages),
         Row("cp", "--context-parallel-size", ABOVE_ONE, alias=True),
-        Row(
-            "cp_method",
-            "--cp-comm-type",
-            Codec(choice(_CP, usual="p2p", strict=True).read, _write_cp_method),
-            needs="cp",
-        ),
+        Row("cp_method", "--cp-comm-type", Codec(choice(_CP, usual="p2p", strict=True).read, _write_cp_method),
+            needs="cp"),
         Group("cp_ulysses", _read_ulysses, _write_ulysses),
         Row("order", "--use-tp-pp-dp-mapping", switch(_TP_INSIDE_PP, ORDER)),
         Row("mtp_num_layers", "--mtp-num-layers", POSITIVE),
-        Group("scatter_p2p", _read_scatter, _write_scatter),
+        Row("scatter_p2p", "--no-scatter-gather-tensors-in-pipeline", Codec(_read_scatter, _write_scatter)),
         Row("ep", "--expert-model-parallel-size", ABOVE_ONE, alias=True),
-        Group("", _read_dispatch, _write_dispatch),
+        Group("", _read_dispatch),
+        Beside("--moe-token-dispatcher-type", "ep", "alltoall", "all-to-all of rows"),
         Row("etp", "--expert-tensor-parallel-size", Codec(_read_etp, _write_etp), alias=True),
-        Group("capacity_factor", _read_capacity, _write_capacity),
+        Row("capacity_factor", "--moe-expert-capacity-factor",
+            Codec(lambda r, names: r.real(*names) if _has_experts(r) else None, REAL.write), alias=True),
+        Beside("--moe-pad-expert-input-to-capacity", "capacity_factor"),
         Row("mbs", "--micro-batch-size batch_size", DEGREE, alias=True),
         Row("gbs", "--global-batch-size", COUNT, alias=True),
         Row("seq", "--seq-length encoder_seq_length decoder_seq_length", COUNT, alias=True),
         Group("gpus", _read_devices),
-        Group("zero reduce_dtype dp_shard", _read_zero, _write_zero),
-        Group(
-            "recompute recompute_modules recompute_layers recompute_every",
-            _read_recompute,
-            _write_recompute,
-        ),
+        *MEMORY,
         Group("dtype", _read_dtype, _write_dtype),
-        Row(
-            "grad_dtype",
-            "--grad-reduce-in-bf16 main_grads_dtype",
-            Codec(_read_grad_dtype, switch("bf16", FP32).write),
-        ),
+        Row("grad_dtype", "--grad-reduce-in-bf16 main_grads_dtype",
+            Codec(_read_grad_dtype, switch("bf16", FP32).write)),
         Group("precision", _read_precision, _write_precision),
         Group("fp8_param_gather", _read_gathers, _write_gathers),
         Row("fp8_attention", "--fp8-dot-product-attention", SWITCH, needs="precision", idle="", alias=True),
         Row("fp8_output_proj", "--fp8-output-proj", SWITCH, needs="precision", idle=""),
-        Group("bf16_first bf16_last", _read_edges, _write_edges),
-        Group("offload", _read_offload, _write_offload),
-        Row("main_params_dtype", "--main-params-dtype", _state(("fp16",), "there are always master weights")),
-        Row("exp_avg_dtype", "--exp-avg-dtype", _state(_MOMENTS)),
-        Row("exp_avg_sq_dtype", "--exp-avg-sq-dtype", _state(_MOMENTS)),
+        Beside("--first-last-layers-bf16", "bf16_first bf16_last"),
+        Row("bf16_first", "--num-layers-at-start-in-bf16", _edge(), alias=True),
+        Row("bf16_last", "--num-layers-at-end-in-bf16", _edge(), alias=True),
         Group("async_tp", _read_overlap, _write_overlap),
         Row("attention", "--attention-backend", choice({"unfused": "unfused"}, idle="flash")),
-        Group("cuda_graph", _read_graphs),
+        Row("cuda_graph", "--cuda-graph-impl enable_cuda_graph external_cuda_graph",
+            Codec(_read_graphs, lambda _, __: ())),
         Group("model", _read_model, write_shape),
         Group("schedule routing_nodes", write=_write_policy),
         Fixed("tp_plan", ("megatron",), "layers are split in its own way"),
@@ -484,3 +345,4 @@ MEGATRON = Framework(
         Fixed("early_stop", (False,), "layers and modules are run again to their end", needs="recompute"),
     ),
 )
+# fmt: on

@@ -93,10 +93,12 @@ def _read_sharding(r: Reading) -> None:
     name = f"{_P}fsdp_reshard_after_forward"
     known = {"never": "step" if pp > 1 else "microbatch", "always": "layer"}
     policy = r.text(name) or "default"
-    r.say("zero", 3 if shard > 1 else 0, name)
-    if shard > 1 and policy in known:
+    # `fsdp_enabled` of its distributed/parallel_dims.py: ranks of context parallelism share weights out too.
+    shards = shard * cp > 1
+    r.say("zero", 3 if shards else 0, name)
+    if shards and policy in known:
         r.say("reshard", known[policy])
-    if copies > 1 and shard > 1:
+    if copies > 1 and shards:
         r.words["dp_shard"] = shard
     _read_batches(r, shard * copies, pp)
 
@@ -109,6 +111,7 @@ def _write_sharding(w: Writing) -> None:
     if family.zero:
         keep = family.zero < 3 or family.reshard != "layer"
         w.say("--parallelism.fsdp-reshard-after-forward", "never" if keep else "always")
+    w.lose(f"zero 0 with cp {plan.cp}: FSDP shards over ranks of cp", not family.zero and plan.cp > 1)
     line = "FSDP shards parameters too, which are gathered in every micro-batch (ZeRO 3)"
     w.lose(f"zero {family.zero}: {line}", family.zero in (1, 2))
     kept = "step" if plan.pp > 1 else "microbatch"
@@ -321,6 +324,7 @@ def _left(subject: ExportSubject) -> Iterator[str]:
     yield "--compile.enable, data, tokenizer, learning rate, checkpoints: as the config of the model has them"
 
 
+# fmt: off
 TORCHTITAN = Framework(
     name="torchtitan",
     title=TITLE,
@@ -335,37 +339,25 @@ TORCHTITAN = Framework(
         Row("pp", "--parallelism.pipeline-parallel-degree experimental.pipeline_parallel_degree", _DEGREE),
         Row("cp", "--parallelism.context-parallel-degree experimental.context_parallel_degree", _ABOVE_ONE),
         Row("ep", "--parallelism.expert-parallel-degree", _ABOVE_ONE),
-        Row(
-            "cp_method",
-            "parallelism.context_parallel_rotate_method experimental.context_parallel_rotate_method",
-            Codec(choice(_CP, usual="allgather", strict=True).read, _write_cp_method),
-            needs="cp",
-        ),
-        Row(
-            "sp",
-            "--parallelism.no-enable-sequence-parallel parallelism.enable_sequence_parallel",
-            Codec(_read_sp, lambda value, words: () if value or not is_on(words, "tp") else (None,)),
-        ),
+        Row("cp_method", "parallelism.context_parallel_rotate_method experimental.context_parallel_rotate_method",
+            Codec(choice(_CP, usual="allgather", strict=True).read, _write_cp_method), needs="cp"),
+        Row("sp", "--parallelism.no-enable-sequence-parallel parallelism.enable_sequence_parallel",
+            Codec(_read_sp, lambda value, words: () if value or not is_on(words, "tp") else (None,))),
         Group("etp cp_ulysses capacity_factor routing_nodes", write=_write_etp),
         Group("schedule vpp pp_layout scatter_p2p", _read_pipeline, _write_pipeline),
         Group("zero reshard dp_shard mbs gbs", _read_sharding, _write_sharding),
         Row("seq", "--training.seq-len", count(usual=2048)),
-        Group(
-            "precision grad_dtype reduce_dtype main_params_dtype exp_avg_dtype exp_avg_sq_dtype fp8_param_gather",
-            _read_precision,
-            _write_precision,
-        ),
+        Group("precision grad_dtype reduce_dtype main_params_dtype exp_avg_dtype exp_avg_sq_dtype fp8_param_gather",
+            _read_precision, _write_precision),
         Group("async_tp", lambda r: r.say("async_tp", r.flag(*_ASYNC_TP) or None, *_ASYNC_TP), _write_async_tp),
         Row("offload", "--training.enable-cpu-offload", Codec(_read_offload, _write_offload)),
         Group("recompute recompute_layers recompute_every early_stop", _read_recompute, _write_recompute),
         # Every word that its own default answers to, in groups from neighbours outwards: pp outermost, then replicas.
         Fixed("order", ("tp-cp-ep-dp-pp",), "pp is outermost, then copies, shards, cp and tp"),
         Fixed("tp_plan", ("megatron",), "each model splits its layers in its own way"),
-        Fixed(
-            "kernels",
-            ("plain", "eager", "merged", "torch", "compiled"),
-            "they are PyTorch's own (kernels torch), or what torch.compile makes",
-        ),
+        Fixed("kernels", ("plain", "eager", "merged", "torch", "compiled"),
+            "they are PyTorch's own (kernels torch), or what torch.compile makes"),
         Fixed("attention", ("flash",), "it runs in one kernel"),
     ),
 )
+# fmt: on
