@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
 TRAINERS = ("megatron", "torchtitan", "deepspeed")
 SERVERS = ("vllm", "sglang", "tensorrt-llm")
-FRAMEWORKS = (*TRAINERS, *SERVERS)
+DEPLOYMENTS = ("kubernetes", "dynamo", "llm-d")
+FRAMEWORKS = (*TRAINERS, *SERVERS, *DEPLOYMENTS)
 
 
 @click.command("export", cls=EstimateCommand)
@@ -34,9 +35,9 @@ def export_command(ctx: click.Context, request: Request, serving: Serving, frame
     """Write a plan of MODEL as flags or config of a training or serving framework.
 
     Flags of Megatron-LM, torchtitan, vLLM and SGLang, a JSON file for DeepSpeed, a script with the options of
-    TensorRT-LLM. Comments above the flags (for JSON: stderr) list settings of the plan that the framework has no
-    option for, and options that the plan does not determine. With --system, the launch is for its nodes, and overlap
-    options follow its stack.
+    TensorRT-LLM; Kubernetes manifests, a Dynamo graph or llm-d values of servers, disaggregated ones too. Comments
+    above the flags (for JSON: stderr) list settings of the plan that the framework has no option for, and options
+    that the plan does not determine. With --system, the launch is for its nodes, and overlap options follow its stack.
 
     \b
     slipstick export --plan best.yaml --to megatron
@@ -45,16 +46,19 @@ def export_command(ctx: click.Context, request: Request, serving: Serving, frame
     from ..frameworks.export import written
 
     check_suffix(output, *((".json",) if framework == "deepspeed" else ()))
-    if request.words.phase == "serve" and framework not in SERVERS:
-        raise UsageError(f"--phase serve is answered by servers: --to {', '.join(SERVERS)}, not {framework}")
+    if request.words.phase == "serve" and framework in TRAINERS:
+        raise UsageError(f"--phase serve is answered by servers: --to {', '.join(FRAMEWORKS[3:])}, not {framework}")
     check_phase(ctx, request.words.phase, OF_SERVING, OF_STEPS)
     check_model(request)
-    subject = server_subject(request, serving) if request.words.phase == "serve" else step_subject(request)
-    export = exported(framework, replace(subject, drafts=_drafts(serving)))
+    if framework in DEPLOYMENTS:
+        headline, export = deployed(framework, request, serving)
+    else:
+        subject = server_subject(request, serving) if request.words.phase == "serve" else step_subject(request)
+        headline, export = subject.headline, exported(framework, replace(subject, drafts=_drafts(serving)))
     if not export.takes_comments and not request.quiet:
         for note in (f"{export.framework}, names as of {export.version}", *export.notes):
             click.echo(f"note: {note}", err=True)
-    write_text(written(export, subject.headline), output)
+    write_text(written(export, headline), output)
     return 0
 
 
@@ -82,9 +86,7 @@ def server_subject(request: Request, serving: Serving) -> ExportSubject:
     from ..frameworks.export import ExportSubject, config_of
 
     if serving.apart.workers is not None:
-        raise UsageError(
-            "--disagg: two servers and what joins them: export each pool by itself, with its --tp and --pp"
-        )
+        raise UsageError(f"--disagg: two pools of servers; export them --to {', '.join(DEPLOYMENTS)}")
     system, engine, asked = machine_of(request, serving.engine)
     check_degrees(asked)
     longest = serving.prompt + serving.output
@@ -103,6 +105,30 @@ def server_subject(request: Request, serving: Serving) -> ExportSubject:
         output=serving.output,
         rate=serving.load.requests_per_s,
     )
+
+
+def deployed(target: str, request: Request, serving: Serving) -> tuple[str, Export]:
+    """Return the servers of a plan, or both pools of a disaggregated one, as a deployment, with its headline."""
+    from ..frameworks.deployments.pools import pool_of
+    from ..frameworks.deployments.targets import write_deployment
+    from ..frameworks.registry import ENGINES
+
+    if request.words.phase != "serve":
+        raise UsageError(f"--to {target} deploys servers: give a plan of --phase serve")
+    one, workers = replace(serving, apart=type(serving.apart)()), serving.apart.workers
+    asked = {"serve": request}
+    if workers is not None:
+        first, second = serving.apart.of_prompts(request, workers[0]), serving.apart.of_answers(request, workers[1])
+        asked = {"prefill": first, "decode": second}
+    name = machine_of(request, serving.engine)[1].name
+    engine = next((ENGINES[known] for known in ENGINES if name.startswith(known) and known in SERVERS), ENGINES["vllm"])
+    pools = []
+    for role, words in asked.items():
+        subject = server_subject(words, one)
+        whole = replace(subject, drafts=_drafts(serving), weights=hub_name(subject.model))
+        pools.append(pool_of(engine, whole, role))
+    headline = ", ".join(f"{pool.replicas} x {pool.subject.headline} ({pool.role})" for pool in pools)
+    return headline, write_deployment(target, pools)
 
 
 def exported(framework: str, subject: ExportSubject) -> Export:

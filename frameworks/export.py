@@ -178,15 +178,16 @@ def command(start: str, flags: Sequence[Flag]) -> str:
       --tp 8 \
       --sp
     """
-    lines = [start, *(_flag(*flag) for flag in flags)]
+    lines = [start, *(" ".join(map(shlex.quote, flag_words(*flag))) for flag in flags)]
     return " \\\n  ".join(lines) + "\n"
 
 
-def _flag(name: str, value: str | int | float | bool | None) -> str:
+def flag_words(name: str, value: str | int | float | bool | None) -> list[str]:
+    """Return a flag and its value as words: a list of values is several."""
     if value is None:
-        return name
-    words = value.split(" ") if isinstance(value, str) and not any(c in value for c in "|*({[\"'") else [str(value)]
-    return f"{name} {' '.join(shlex.quote(word) for word in words)}"
+        return [name]
+    is_list = isinstance(value, str) and not any(c in value for c in "|*({[\"'")
+    return [name, *(str(value).split(" ") if is_list else [str(value)])]
 
 
 def nested(flags: Sequence[Flag]) -> dict[str, object]:
@@ -208,10 +209,19 @@ def nested(flags: Sequence[Flag]) -> dict[str, object]:
 
 
 def yaml_text(tree: object) -> str:
-    """Return mappings and lists as YAML, in their order."""
+    """Return mappings and lists as YAML, in their order; texts of several lines as blocks."""
     import yaml
 
-    return str(yaml.safe_dump(tree, sort_keys=False, width=10_000, allow_unicode=True))
+    class Dumper(yaml.SafeDumper):
+        def ignore_aliases(self, data: object) -> bool:
+            return True
+
+        def represent_str(self, text: str) -> yaml.ScalarNode:
+            style = "|" if "\n" in text else None
+            return self.represent_scalar("tag:yaml.org,2002:str", text, style=style)
+
+    Dumper.add_representer(str, Dumper.represent_str)
+    return str(yaml.dump(tree, Dumper=Dumper, sort_keys=False, width=10_000, allow_unicode=True))
 
 
 def torchrun(subject: ExportSubject, script: str) -> str:

@@ -313,9 +313,9 @@ class Framework:
         of_workload(subject, self.title, self.trains)
         w = self._written(subject)
         text, left = self.render(subject, w.flags), tuple(self.left(subject))
-        return Export(self.title, self.version, text, tuple(w.lost), left, self.takes_comments, self._measured(subject))
+        return Export(self.title, self.version, text, tuple(w.lost), left, self.takes_comments, self.measured(subject))
 
-    def _measured(self, subject: ExportSubject) -> str:
+    def measured(self, subject: ExportSubject) -> str:
         """Return the command that measures a server under the load of its plan; empty where none is known."""
         if not self.benchmark or subject.prompt is None:
             return ""
