@@ -21,7 +21,7 @@ from .serving.serve import machine_of
 if TYPE_CHECKING:
     from ..frameworks.export import Export, ExportSubject
 
-TRAINERS = ("megatron", "torchtitan", "deepspeed")
+TRAINERS = ("megatron", "megatron-bridge", "torchtitan", "deepspeed")
 SERVERS = ("vllm", "sglang", "tensorrt-llm")
 DEPLOYMENTS = ("kubernetes", "dynamo", "llm-d")
 FRAMEWORKS = (*TRAINERS, *SERVERS, *DEPLOYMENTS)
@@ -34,10 +34,11 @@ FRAMEWORKS = (*TRAINERS, *SERVERS, *DEPLOYMENTS)
 def export_command(ctx: click.Context, request: Request, serving: Serving, framework: str, output: str) -> int:
     """Write a plan of MODEL as flags or config of a training or serving framework.
 
-    Flags of Megatron-LM, torchtitan, vLLM and SGLang, a JSON file for DeepSpeed, a script with the options of
-    TensorRT-LLM; Kubernetes manifests, a Dynamo graph or llm-d values of servers, disaggregated ones too. Comments
-    above the flags (for JSON: stderr) list settings of the plan that the framework has no option for, and options
-    that the plan does not determine. With --system, the launch is for its nodes, and overlap options follow its stack.
+    Flags of Megatron-LM, torchtitan, vLLM and SGLang, a recipe of Megatron-Bridge (NeMo), a JSON file for DeepSpeed, a
+    script with the options of TensorRT-LLM; Kubernetes manifests, a Dynamo graph or llm-d values of servers,
+    disaggregated ones too. Comments above the flags (for JSON: stderr) list settings of the plan that the framework
+    has no option for, and options that the plan does not determine. With --system, the launch is for its nodes, and
+    overlap options follow its stack.
 
     \b
     slipstick export --plan best.yaml --to megatron
@@ -45,9 +46,10 @@ def export_command(ctx: click.Context, request: Request, serving: Serving, frame
     """  # noqa: D301
     from ..frameworks.export import written
 
-    check_suffix(output, *((".json",) if framework == "deepspeed" else ()))
+    check_suffix(output, *{"deepspeed": (".json",), "megatron-bridge": (".py",)}.get(framework, ()))
     if request.words.phase == "serve" and framework in TRAINERS:
-        raise UsageError(f"--phase serve is answered by servers: --to {', '.join(FRAMEWORKS[3:])}, not {framework}")
+        allowed = ", ".join((*SERVERS, *DEPLOYMENTS))
+        raise UsageError(f"--phase serve is answered by servers: --to {allowed}, not {framework}")
     check_phase(ctx, request.words.phase, OF_SERVING, OF_STEPS)
     check_model(request)
     if framework in DEPLOYMENTS:

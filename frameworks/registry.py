@@ -12,6 +12,7 @@ from .servers.lmdeploy import LMDEPLOY
 from .servers.sglang import SGLANG
 from .servers.tensorrt_llm import TENSORRT_LLM
 from .servers.vllm import VLLM
+from .training.bridge import MEGATRON_BRIDGE
 from .training.deepspeed import DEEPSPEED
 from .training.maxtext import maxtext
 from .training.megatron import MEGATRON
@@ -22,7 +23,7 @@ from .training.trainers import trainer
 Reader: TypeAlias = Callable[[Mapping[str, Value], Mapping[str, str], "int | None"], Launch]
 ENGINES: Mapping[str, Framework] = MappingProxyType({one.name: one for one in (VLLM, SGLANG, TENSORRT_LLM, LMDEPLOY)})
 VOCABULARIES: Mapping[str, Framework] = MappingProxyType(
-    {**{one.name: one for one in (MEGATRON, TORCHTITAN, DEEPSPEED)}, **ENGINES}
+    {**{one.name: one for one in (MEGATRON, MEGATRON_BRIDGE, TORCHTITAN, DEEPSPEED)}, **ENGINES}
 )
 TRAINERS: Mapping[str, Reader] = MappingProxyType(
     {
