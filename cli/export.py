@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import click
@@ -20,7 +21,10 @@ from .serving.serve import machine_of
 if TYPE_CHECKING:
     from ..frameworks.export import Export, ExportSubject
 
-FRAMEWORKS = ("megatron", "torchtitan", "deepspeed", "vllm")
+TRAINERS = ("megatron", "megatron-bridge", "torchtitan", "deepspeed")
+SERVERS = ("vllm", "sglang", "tensorrt-llm")
+DEPLOYMENTS = ("kubernetes", "dynamo", "llm-d")
+FRAMEWORKS = (*TRAINERS, *SERVERS, *DEPLOYMENTS)
 
 
 @click.command("export", cls=EstimateCommand)
@@ -30,9 +34,11 @@ FRAMEWORKS = ("megatron", "torchtitan", "deepspeed", "vllm")
 def export_command(ctx: click.Context, request: Request, serving: Serving, framework: str, output: str) -> int:
     """Write a plan of MODEL as flags or config of a training or serving framework.
 
-    Flags of Megatron-LM, torchtitan and vLLM, a JSON file for DeepSpeed. Comments above the flags (for JSON: stderr)
-    list settings of the plan that the framework has no option for, and options that the plan does not determine. With
-    --system, the launch is for its nodes, and overlap options follow its stack.
+    Flags of Megatron-LM, torchtitan, vLLM and SGLang, a recipe of Megatron-Bridge (NeMo), a JSON file for DeepSpeed, a
+    script with the options of TensorRT-LLM; Kubernetes manifests, a Dynamo graph or llm-d values of servers,
+    disaggregated ones too. Comments above the flags (for JSON: stderr) list settings of the plan that the framework
+    has no option for, and options that the plan does not determine. With --system, the launch is for its nodes, and
+    overlap options follow its stack.
 
     \b
     slipstick export --plan best.yaml --to megatron
@@ -40,17 +46,21 @@ def export_command(ctx: click.Context, request: Request, serving: Serving, frame
     """  # noqa: D301
     from ..frameworks.export import written
 
-    check_suffix(output, *((".json",) if framework == "deepspeed" else ()))
-    if request.words.phase == "serve" and framework != "vllm":
-        raise UsageError(f"--phase serve is answered by servers: --to vllm, not {framework}")
+    check_suffix(output, *{"deepspeed": (".json",), "megatron-bridge": (".py",)}.get(framework, ()))
+    if request.words.phase == "serve" and framework in TRAINERS:
+        allowed = ", ".join((*SERVERS, *DEPLOYMENTS))
+        raise UsageError(f"--phase serve is answered by servers: --to {allowed}, not {framework}")
     check_phase(ctx, request.words.phase, OF_SERVING, OF_STEPS)
     check_model(request)
-    subject = server_subject(request, serving) if request.words.phase == "serve" else step_subject(request)
-    export = exported(framework, subject, serving)
+    if framework in DEPLOYMENTS:
+        headline, export = deployed(framework, request, serving)
+    else:
+        subject = server_subject(request, serving) if request.words.phase == "serve" else step_subject(request)
+        headline, export = subject.headline, exported(framework, replace(subject, drafts=_drafts(serving)))
     if not export.takes_comments and not request.quiet:
         for note in (f"{export.framework}, names as of {export.version}", *export.notes):
             click.echo(f"note: {note}", err=True)
-    write_text(written(export, subject.headline), output)
+    write_text(written(export, headline), output)
     return 0
 
 
@@ -78,9 +88,7 @@ def server_subject(request: Request, serving: Serving) -> ExportSubject:
     from ..frameworks.export import ExportSubject, config_of
 
     if serving.apart.workers is not None:
-        raise UsageError(
-            "--disagg: two servers and what joins them: export each pool by itself, with its --tp and --pp"
-        )
+        raise UsageError(f"--disagg: two pools of servers; export them --to {', '.join(DEPLOYMENTS)}")
     system, engine, asked = machine_of(request, serving.engine)
     check_degrees(asked)
     longest = serving.prompt + serving.output
@@ -95,42 +103,57 @@ def server_subject(request: Request, serving: Serving) -> ExportSubject:
         scheduler=serving.limited(engine, longest).scheduler,
         longest=longest,
         is_server=True,
+        prompt=serving.prompt,
+        output=serving.output,
+        rate=serving.load.requests_per_s,
     )
 
 
-def exported(framework: str, subject: ExportSubject, serving: Serving | None = None) -> Export:
-    """Return a plan in the words of one of FRAMEWORKS; `serving` says what drafts. UsageError for another workload."""
-    from ..frameworks.writers.deepspeed import deepspeed
-    from ..frameworks.writers.megatron import megatron
-    from ..frameworks.writers.torchtitan import torchtitan
-    from ..frameworks.writers.vllm import vllm
+def deployed(target: str, request: Request, serving: Serving) -> tuple[str, Export]:
+    """Return the servers of a plan, or both pools of a disaggregated one, as a deployment, with its headline."""
+    from ..frameworks.deployments.pools import pool_of
+    from ..frameworks.deployments.targets import write_deployment
+    from ..frameworks.registry import ENGINES
 
-    if framework == "vllm":
-        return vllm(subject, _hub_name(subject.model), None if serving is None else _speculation(serving))
-    known = {"megatron": megatron, "torchtitan": torchtitan, "deepspeed": deepspeed}
-    return known[framework](subject)
+    if request.words.phase != "serve":
+        raise UsageError(f"--to {target} deploys servers: give a plan of --phase serve")
+    one, workers = replace(serving, apart=type(serving.apart)()), serving.apart.workers
+    asked = {"serve": request}
+    if workers is not None:
+        first, second = serving.apart.of_prompts(request, workers[0]), serving.apart.of_answers(request, workers[1])
+        asked = {"prefill": first, "decode": second}
+    name = machine_of(request, serving.engine)[1].name
+    engine = next((ENGINES[known] for known in ENGINES if name.startswith(known) and known in SERVERS), ENGINES["vllm"])
+    pools = []
+    for role, words in asked.items():
+        subject = server_subject(words, one)
+        whole = replace(subject, drafts=_drafts(serving), weights=hub_name(subject.model))
+        pools.append(pool_of(engine, whole, role))
+    headline = ", ".join(f"{pool.replicas} x {pool.subject.headline} ({pool.role})" for pool in pools)
+    return headline, write_deployment(target, pools)
 
 
-def _hub_name(model: str) -> str | None:
+def exported(framework: str, subject: ExportSubject) -> Export:
+    """Return a plan in the words of one of FRAMEWORKS; UsageError for another workload."""
+    from ..frameworks.registry import VOCABULARIES
+
+    return VOCABULARIES[framework].write(replace(subject, weights=subject.weights or hub_name(subject.model)))
+
+
+def hub_name(model: str) -> str | None:
     """The first name of a model of the catalogue on the hub; a folder stands for itself."""
     from ..frontend.huggingface.configs.models import index
 
     entry = index().get(model)
-    if entry is None:
-        return None
-    return next((name for name in entry.aliases if "/" in name), None)
+    return None if entry is None else next((name for name in entry.aliases if "/" in name), None)
 
 
-def _speculation(serving: Serving) -> Mapping[str, int | str] | None:
-    """What drafts, in vLLM's words; None where nothing does."""
+def _drafts(serving: Serving) -> Mapping[str, int | str]:
+    """What drafts, by the words that say it; empty where nothing does."""
+    from .serving.drafts import USUAL_LENGTH
+
     drafts = serving.drafts
     if drafts.draft is not None:
-        from .serving.drafts import USUAL_LENGTH
-
         length = USUAL_LENGTH if drafts.draft_length is None else drafts.draft_length
-        return {"model": _hub_name(drafts.draft) or drafts.draft, "num_speculative_tokens": length}
-    if drafts.mtp:
-        return {"method": "mtp", "num_speculative_tokens": drafts.mtp}
-    if drafts.ngram:
-        return {"method": "ngram", "num_speculative_tokens": drafts.ngram}
-    return None
+        return {"draft": hub_name(drafts.draft) or drafts.draft, "draft_length": length}
+    return {name: number for name in ("mtp", "ngram") if (number := getattr(drafts, name))}

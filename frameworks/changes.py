@@ -2,31 +2,20 @@
 
 from __future__ import annotations
 
-import json
 import re
-import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from types import MappingProxyType
-from typing import TypeAlias
 
 from ..ir.plan.words import WORDS
 from ..ir.text.json_text import json_text
 from ..ir.units import is_digits
-from .export import Export, ExportSubject
-from .launch import flattened, settings_of
+from .export import ExportSubject
+from .launch import plain
 from .reading import BARE
-from .writers.deepspeed import deepspeed
-from .writers.megatron import megatron
-from .writers.torchtitan import torchtitan
-from .writers.vllm import vllm
+from .registry import VOCABULARIES
 
-Settings: TypeAlias = Mapping[str, object]
-_EXPORTERS: Mapping[str, Callable[[ExportSubject], Export]] = MappingProxyType(
-    {"megatron": megatron, "torchtitan": torchtitan, "deepspeed": deepspeed, "vllm": vllm}
-)
-# Settings of frameworks that no plan is exported to, by the fields of plans that they say. Names as the importers
-# read them: nanotron's parallelism_config.py, transformers' TrainingArguments and Accelerate's file, SGLang's
-# server_args.py, `trtllm-serve --help`, `lmdeploy serve api_server --help`.
+# Settings of frameworks whose files are read and not written, by the fields of plans that they say: transformers'
+# TrainingArguments and Accelerate's file, nanotron's config.py.
 _NAMES: Mapping[str, Mapping[str, str]] = MappingProxyType(
     {
         "nanotron": {
@@ -45,24 +34,8 @@ _NAMES: Mapping[str, Mapping[str, str]] = MappingProxyType(
             "recompute": "gradient_checkpointing",
             "num_gpus": "num_processes",
         },
-        "vllm": {
-            "tp": "--tensor-parallel-size",
-            "pp": "--pipeline-parallel-size",
-            "kv_dtype": "--kv-cache-dtype",
-            "precision": "--quantization",
-        },
-        "sglang": {
-            "tp": "--tp-size",
-            "pp": "--pp-size",
-            "kv_dtype": "--kv-cache-dtype",
-            "precision": "--quantization",
-        },
-        "tensorrt-llm": {"tp": "--tp_size", "pp": "--pp_size", "kv_dtype": "kv_cache_config.dtype"},
-        "lmdeploy": {"tp": "--tp"},
     }
 )
-# What words are in engines that have another name for them.
-_VALUES: Mapping[str, Mapping[str, str]] = MappingProxyType({"sglang": {"fp8": "fp8_e4m3"}})
 _FIELDS = tuple(row.field for row in WORDS.values())
 # Fields that follow from others, or that the software decides by them: they need no setting where these have one.
 _FOLLOWING = frozenset(
@@ -70,17 +43,17 @@ _FOLLOWING = frozenset(
 )
 # How a setting and its value stand in a launch.
 _FORMS: Mapping[str, str] = MappingProxyType(
-    {"torchtitan": "toml", "deepspeed": "yaml", "nanotron": "yaml", "transformers": "yaml"}
+    {"torchtitan": "toml", **dict.fromkeys(("deepspeed", "nanotron", "transformers", "tensorrt-llm"), "yaml")}
 )
 
 
 def write_change(framework: str, now: ExportSubject, then: ExportSubject) -> str | None:
     """Return the settings with which a launch of a plan becomes one of another; None where it cannot say it."""
-    if framework in _EXPORTERS:
-        first, second = (_EXPORTERS[framework](subject) for subject in (now, then))
-        if set(second.lost) - set(first.lost):
+    if framework in VOCABULARIES:
+        vocabulary = VOCABULARIES[framework]
+        if set(vocabulary.lost(then)) - set(vocabulary.lost(now)):
             return None
-        old, new = (_settings(framework, export.text) for export in (first, second))
+        old, new = (_settings(framework, subject) for subject in (now, then))
     elif framework in _NAMES:
         names = _NAMES[framework]
         moved = {f for f in _FIELDS if getattr(now.plan, f) != getattr(then.plan, f)}
@@ -103,11 +76,12 @@ def write_words(framework: str, words: Mapping[str, object]) -> str | None:
     >>> write_words("vllm", {"tp": 4, "num_gpus": 4}), write_words("sglang", {"kv_dtype": "fp8"})
     ('--tensor-parallel-size 4', '--kv-cache-dtype fp8_e4m3')
     """
-    names, said = _NAMES.get(framework, {}), {name: words[name] for name in words if name not in _FOLLOWING}
-    if not all(name in names for name in said):
+    if framework not in VOCABULARIES:
         return None
-    values = _VALUES.get(framework, {})
-    return " ".join(_written(framework, names[name], values.get(str(value), value)) for name, value in said.items())
+    said = [(name, value) for name, value in words.items() if name not in _FOLLOWING]
+    settings = [VOCABULARIES[framework].setting(name, value) for name, value in said if isinstance(value, int | str)]
+    written = [_written(framework, *setting) for setting in settings if setting is not None]
+    return " ".join(written) if len(written) == len(said) else None
 
 
 def write_flags(words: Mapping[str, object]) -> str:
@@ -126,13 +100,14 @@ def _flag(name: str, value: object) -> str:
     return f"{flag} {text}" if value or text else f"without {flag}"
 
 
-def _settings(framework: str, text: str) -> dict[str, object]:
+def _settings(framework: str, subject: ExportSubject) -> dict[str, object]:
     """Return the settings of an exported launch by name: flags as they stand, those of files with dots."""
-    if text.startswith("{"):
-        return dict(flattened(json.loads(text)))
-    pattern, flag = BARE.get(framework, (r"(?!)", ""))
-    given, shown, _ = settings_of([re.sub(pattern, flag, word) for word in shlex.split(text.replace("\\\n", " "))])
-    return {name if _FORMS.get(framework) == "toml" else shown[name]: value for name, value in given.items()}
+    flags = VOCABULARIES[framework].flags(subject)
+    if _FORMS.get(framework) != "toml":
+        return dict(flags)
+    pattern, flag = BARE[framework]
+    pairs = ((re.sub(pattern, flag, name).partition("="), value) for name, value in flags)
+    return {plain(name): said or value for (name, _, said), value in pairs}
 
 
 def _written(framework: str, name: str, value: object) -> str:

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import json
 import shlex
-import sys
-from collections.abc import Iterator, Mapping, Sequence
-from functools import cache
+from collections.abc import Container, Iterator, Mapping, Sequence
+from dataclasses import field
 from itertools import groupby
-from types import CodeType, FunctionType
 from typing import TYPE_CHECKING, TypeAlias
 
 from ..ir.errors import UsageError
 from ..ir.graph import Workload
+from ..ir.plan.low_inference import AS_PUBLISHED
 from ..ir.plan.words import PLAIN, WORDS
 from ..ir.records import dataclass
 from ..ir.schedules.registry import names_in
+from .launch import Word
 
 if TYPE_CHECKING:
     from ..backends.machine.software.engine import Scheduler
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 # What is run and on how many devices, which every framework is told.
 _ALWAYS = ("phase", "seq", "mbs", "gbs", "gpus", "dp")
 # A flag and its value; None for one that stands alone.
-Flag: TypeAlias = tuple[str, str | int | float | None]
+Flag: TypeAlias = tuple[str, str | int | float | bool | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +43,9 @@ class ExportSubject:
         scheduler: limits of a server.
         longest: most tokens of a request of a server, prompt and answer.
         is_server: whether requests are answered; else one step was planned.
+        weights: where the model's weights are: a name on the hub, or a folder; None where nobody says.
+        drafts: what drafts tokens of a server: `mtp` or `ngram` with a number, or `draft` and `draft_length`.
+        prompt, output, rate: tokens of requests of a server, and requests a second; None where nobody says.
     """
 
     plan: Plan
@@ -55,11 +58,37 @@ class ExportSubject:
     scheduler: Scheduler | None = None
     longest: int | None = None
     is_server: bool = False
+    weights: str | None = None
+    drafts: Mapping[str, int | str] = field(default_factory=dict)
+    prompt: int | None = None
+    output: int | None = None
+    rate: float | None = None
 
     @property
     def family(self) -> Family:
         """The structural part of the plan."""
         return self.plan.family
+
+    @property
+    def words(self) -> Mapping[str, Word]:
+        """What a plan file says of the plan and of the limits of its server, by name; without what has no value."""
+        plan, at = self.plan.words, self.scheduler
+        said = {name: row.written(getattr(plan, row.field)) for name, row in WORDS.items()}
+        more = {"dp": self.plan.dp, "dtype": self.dtype}
+        if self.family.published_of:
+            more["precision"] = AS_PUBLISHED
+        if self.layers:
+            more["pp_layout"] = ",".join(map(str, self.layers))
+        if at is not None:
+            more |= {
+                "max_num_seqs": at.max_num_seqs,
+                "chunked_prefill": at.max_batched_tokens if at.chunked_prefill else 0,
+                "memory_utilization": at.memory_utilization,
+                "block_size": at.block_tokens,
+            }
+        if self.stack is not None:
+            more["cuda_graph"] = self.stack.cuda_graph
+        return {name: value for name, value in {**said, **more}.items() if value is not None}
 
     @property
     def headline(self) -> str:
@@ -104,6 +133,7 @@ class Export:
         lost: what the plan says and the framework's words cannot.
         left: what they need and the plan does not say, and what the framework decides by itself.
         takes_comments: whether lines that begin with # may stand in the text.
+        benchmark: the command that measures it.
     """
 
     framework: str
@@ -112,6 +142,7 @@ class Export:
     lost: tuple[str, ...] = ()
     left: tuple[str, ...] = ()
     takes_comments: bool = True
+    benchmark: str = ""
 
     @property
     def notes(self) -> Sequence[str]:
@@ -135,7 +166,8 @@ def written(export: Export, headline: str) -> str:
     if not export.takes_comments:
         return export.text
     lines = [headline, f"{export.framework}, names as of {export.version}", *export.notes]
-    return "".join(f"# {line}\n" for line in lines) + export.text
+    measured = f"# measure it: {export.benchmark}\n" if export.benchmark else ""
+    return "".join(f"# {line}\n" for line in lines) + export.text + measured
 
 
 def command(start: str, flags: Sequence[Flag]) -> str:
@@ -146,15 +178,50 @@ def command(start: str, flags: Sequence[Flag]) -> str:
       --tp 8 \
       --sp
     """
-    lines = [start, *(_flag(*flag) for flag in flags)]
+    lines = [start, *(" ".join(map(shlex.quote, flag_words(*flag))) for flag in flags)]
     return " \\\n  ".join(lines) + "\n"
 
 
-def _flag(name: str, value: str | int | float | None) -> str:
+def flag_words(name: str, value: str | int | float | bool | None) -> list[str]:
+    """Return a flag and its value as words: a list of values is several."""
     if value is None:
-        return name
-    words = value.split(" ") if isinstance(value, str) and not any(c in value for c in "|*({[\"'") else [str(value)]
-    return f"{name} {' '.join(shlex.quote(word) for word in words)}"
+        return [name]
+    is_list = isinstance(value, str) and not any(c in value for c in "|*({[\"'")
+    return [name, *(str(value).split(" ") if is_list else [str(value)])]
+
+
+def nested(flags: Sequence[Flag]) -> dict[str, object]:
+    """Return settings of dotted names as mappings in mappings.
+
+    >>> nested([("a.b", 1), ("a.c", True), ("d", "x")])
+    {'a': {'b': 1, 'c': True}, 'd': 'x'}
+    """
+    tree: dict[str, object] = {}
+    for name, value in flags:
+        at = tree
+        *above, key = name.split(".")
+        for part in above:
+            inner = at.setdefault(part, {})
+            assert isinstance(inner, dict)
+            at = inner
+        at[key] = value
+    return tree
+
+
+def yaml_text(tree: object) -> str:
+    """Return mappings and lists as YAML, in their order; texts of several lines as blocks."""
+    import yaml
+
+    class Dumper(yaml.SafeDumper):
+        def ignore_aliases(self, data: object) -> bool:
+            return True
+
+        def represent_str(self, text: str) -> yaml.ScalarNode:
+            style = "|" if "\n" in text else None
+            return self.represent_scalar("tag:yaml.org,2002:str", text, style=style)
+
+    Dumper.add_representer(str, Dumper.represent_str)
+    return str(yaml.dump(tree, Dumper=Dumper, sort_keys=False, width=10_000, allow_unicode=True))
 
 
 def torchrun(subject: ExportSubject, script: str) -> str:
@@ -183,25 +250,11 @@ def lost_schedule(subject: ExportSubject, framework: str, called: str) -> Iterat
         yield f"schedule {family.schedule}{of}: {called} runs {', '.join(names_in(framework))}"
 
 
-def unsaid(subject: ExportSubject, exporter: str) -> Iterator[str]:
-    """Yield what a plan says otherwise than by default, in words that no function of an exporter's module reads."""
-    words, read = subject.plan.words, _read(exporter)
+def unsaid(subject: ExportSubject, known: Container[str]) -> Iterator[str]:
+    """Yield what a plan says otherwise than by default, in words that a framework's rows do not know."""
+    words = subject.plan.words
     for name, row in WORDS.items():
-        value, usual = (
-            getattr(words, row.field),
-            getattr(PLAIN, row.field, False if row.default is None else row.default),
-        )
-        if name not in _ALWAYS and row.field not in read and value is not None and value != usual:
+        value = getattr(words, row.field)
+        usual = getattr(PLAIN, row.field, False if row.default is None else row.default)
+        if name not in _ALWAYS and name not in known and value is not None and value != usual:
             yield f"{name} {row.told(value)}: there is no word for it"
-
-
-@cache
-def _read(module: str) -> frozenset[str]:
-    """Return the names that functions of a module read; `layers` and `lost_schedule` read words of stages."""
-    named = vars(sys.modules[module]).values()
-    codes = [one.__code__ for one in named if isinstance(one, FunctionType) and one.__module__ == module]
-    for code in codes:
-        codes += [inner for inner in code.co_consts if isinstance(inner, CodeType)]
-    names = {name for code in codes for name in code.co_names}
-    names |= {"pp_layout"} if "layers" in names else set()
-    return frozenset(names | {"schedule"} if lost_schedule.__name__ in names else names)

@@ -59,9 +59,19 @@ class Launch:
 class Reading:
     """Settings of a launch while they are read: each is asked for by name, and what it became is kept."""
 
-    def __init__(self, framework: str, given: Mapping[str, Value], shown: Mapping[str, str] | None = None) -> None:
-        """Begin with settings by plain name; `shown` says how each stands in the launch."""
-        self.framework = framework
+    def __init__(
+        self,
+        framework: str,
+        given: Mapping[str, Value],
+        shown: Mapping[str, str] | None = None,
+        num_gpus: int | None = None,
+        alone: str | None = None,
+    ) -> None:
+        """Begin with settings by plain name.
+
+        `shown` says how each stands in the launch, `num_gpus` what it runs on, `alone` what belongs to no setting.
+        """
+        self.framework, self.num_gpus, self.alone = framework, num_gpus, alone
         self.given = given
         self.words: dict[str, Word] = {}
         self.config: dict[str, object] | None = None
@@ -244,10 +254,12 @@ def settings_like(framework: str) -> KnownSettings:
     text = Path(__file__).with_name("settings.yaml").read_text(encoding="utf-8")
     found = yaml.safe_load(text)[framework]
     patterns = "|".join(f"(?:{one})" for one in found["irrelevant"])
-    usual = {
-        name: tuple(map(_as_text, value if isinstance(value, list) else [value]))
-        for name, value in found["usual"].items()
-    }
+    usual: dict[str, tuple[str, ...]] = {}
+    for key, value in found["usual"].items():
+        if (text := _as_text(key)) in ("any", "on", "off"):
+            usual |= dict.fromkeys(value, (text,))
+        else:
+            usual[key] = tuple(map(_as_text, value if isinstance(value, list) else [value]))
     if "like" not in found:
         return KnownSettings(re.compile(patterns), usual)
     other = settings_like(found["like"])

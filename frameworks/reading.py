@@ -6,7 +6,6 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
-from typing import TypeAlias
 
 from ..ir.errors import ParseError, UsageError, did_you_mean
 from ..ir.records import dataclass
@@ -14,29 +13,12 @@ from ..ir.units import is_digits
 from .forms import documents_of, settings_in
 from .launch import Launch, Value, settings_of
 from .manifests import launched
-from .servers import ENGINES, server
+from .registry import ENGINES, FRAMEWORKS, TRAINERS
 from .shell.effects import Command
 from .shell.script import read_script
 from .shell.words import UNKNOWN
-from .training.maxtext import maxtext
-from .training.megatron import megatron
-from .training.nanotron import nanotron
 from .training.recipes import python_recipe
-from .training.torchtitan import torchtitan
-from .training.trainers import deepspeed, trainer
 
-Trainer: TypeAlias = Callable[[Mapping[str, Value], Mapping[str, str], "int | None"], Launch]
-TRAINERS: Mapping[str, Trainer] = MappingProxyType(
-    {
-        "megatron": megatron,
-        "torchtitan": torchtitan,
-        "deepspeed": deepspeed,
-        "transformers": trainer,
-        "nanotron": nanotron,
-        "maxtext": maxtext,
-    }
-)
-FRAMEWORKS = (*TRAINERS, *ENGINES)
 # What a command line of each framework runs, as a pattern of one of its words.
 _PROGRAMS: Mapping[str, str] = MappingProxyType(
     {
@@ -248,7 +230,7 @@ def _read(
     if framework in TRAINERS:
         return TRAINERS[framework](given, shown, wanted.num_gpus)
     model = None if alone is None or UNKNOWN in alone else alone
-    return server(framework, given, shown, model)
+    return ENGINES[framework].read(given, shown, wanted.num_gpus, model)
 
 
 def _with_files(given: Mapping[str, Value], wanted: LaunchContext) -> Mapping[str, Value]:

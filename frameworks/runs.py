@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import field
-from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,24 +18,11 @@ from ..ir.plan.words import WORDS
 from ..ir.records import dataclass
 from ..ir.schedules.registry import SCHEDULES
 from .export import ExportSubject, config_of, lost_schedule
-from .writers.deepspeed import lost as lost_in_deepspeed
-from .writers.megatron import lost as lost_in_megatron
-from .writers.torchtitan import lost as lost_in_torchtitan
-from .writers.vllm import lost as lost_in_vllm
+from .registry import VOCABULARIES
 
 if TYPE_CHECKING:
     from ..backends.machine.software.stack import StackConstants
 
-# What a framework cannot say of a plan, by the name that stacks have for it.
-LOST: Mapping[str, Callable[[ExportSubject], Iterator[str]]] = MappingProxyType(
-    {
-        "megatron": lost_in_megatron,
-        "torchtitan": lost_in_torchtitan,
-        "deepspeed": lost_in_deepspeed,
-        "vllm": lost_in_vllm,
-        "nanotron": lambda subject: lost_schedule(subject, "nanotron", "nanotron"),
-    }
-)
 # Chunks that no framework can say where it does not say the layers of each.
 _UNEVEN = (2, 1, 3, 1)
 # Sequences and tokens of a plan that is asked about for one of its words: whatever a schedule needs.
@@ -55,8 +41,11 @@ def not_run(subject: ExportSubject) -> Iterator[str]:
         if value not in values.split(", ") and not is_idle:
             yield f"{name} {value}: it runs {values}"
     framework, trains = subject.stack.framework, plan.family.workload is Workload.TRAIN
-    if framework in LOST and trains != (framework == "vllm"):
-        yield from LOST[framework](subject)
+    vocabulary = VOCABULARIES.get(framework or "")
+    if vocabulary is not None and trains == vocabulary.trains:
+        yield from vocabulary.lost(subject)
+    elif framework == "nanotron" and trains:
+        yield from lost_schedule(subject, "nanotron", "nanotron")
 
 
 def words_in(line: str) -> frozenset[str]:

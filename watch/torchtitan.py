@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 from torch import nn
 
 from ..frameworks.launch import Value
-from ..frameworks.training.torchtitan import torchtitan
+from ..frameworks.training.torchtitan import TORCHTITAN
 from ..ir.errors import NotBuiltError
 from ..ir.plan import PlanWords
 from ..ir.plan.word import changed
@@ -67,7 +67,7 @@ def words_of_config(trainer: TitanTrainer) -> PlanWords:
     config = getattr(trainer, "job_config", None) or getattr(trainer, "config", None)
     world = getattr(getattr(trainer, "parallel_dims", None), "world_size", 1)
     given = {} if config is None else {**dict(_settings(config.to_dict())), **_policy_of(config)}
-    said = torchtitan(given, {}, int(world)).words
+    said = TORCHTITAN.read(given, {}, int(world)).words
     words = {row.field: row.read(said[name]) for name, row in WORDS.items() if name in said}
     if words.get("pp", 1) != 1:
         raise NotBuiltError(

@@ -23,7 +23,8 @@ def literal(value: ast.expr, known: Known) -> Value:
         case ast.Compare() | ast.BoolOp():
             return is_met(value, known)
         case ast.Attribute(attr=name):
-            return {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}.get(name)
+            # Moments in fp8 are bytes: `dtype_map` of Megatron-LM.
+            return {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32", "uint8": "fp8"}.get(name)
     try:
         found = ast.literal_eval(value)
     except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):

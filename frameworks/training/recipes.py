@@ -20,7 +20,7 @@ from ...ir.records import dataclass
 from ..launch import Launch, Value, Word
 from ..shapes import catalogue_name
 from .expressions import Known, is_met, literal, parameters, reading, told
-from .megatron import megatron
+from .megatron import MEGATRON
 
 # Calls in calls, and nodes of all functions that are read: those of NeMo read some thousand.
 _DEEPEST, _MOST_NODES = 20, 200_000
@@ -170,7 +170,7 @@ def python_recipe(text: str, name: str, recipe: str | None, num_gpus: int | None
     _run(read, module, module.functions[function], known, 0)
     adapters = _adapters(read, str(known.get("peft_scheme") or "none"))
     given, stack, devices = _of_framework(read, module, function)
-    launch = megatron(given, {key: key for key in given}, num_gpus or devices)
+    launch = MEGATRON.read(given, {key: key for key in given}, num_gpus or devices)
     unread = tuple(f"not read, and taken to change nothing: {one}" for one in dict.fromkeys(read.unread))
     return replace(launch, words={**launch.words, **stack, **adapters}, assumed=(*launch.assumed, *unread))
 

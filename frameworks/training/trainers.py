@@ -1,95 +1,22 @@
-"""Files and flags of DeepSpeed, Accelerate and transformers' Trainer, into the words of a plan.
+"""Transformers' Trainer, Accelerate, Axolotl and LLaMA-Factory: their files and flags into the words of a plan.
 
-Names as in deepspeedai/DeepSpeed docs/_pages/config-json.md,
-accelerate 1.x `accelerate config`, transformers' TrainingArguments.
+Names as in accelerate 1.x `accelerate config` and transformers' TrainingArguments.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ...ir.errors import ParseError, UsageError
+from ...ir.errors import UsageError
 from ..launch import OFFLOADED_BY_FSDP, Launch, Reading, Value
-
-# What offloads of DeepSpeed move, by the part of their names.
-_AWAY = (("optimizer", "optimizer"), ("params", "param"))
-
-
-def deepspeed(given: Mapping[str, Value], shown: Mapping[str, str], num_gpus: int | None = None) -> Launch:
-    """Return a DeepSpeed configuration as a launch; ParseError for values that are none of a setting's."""
-    r = Reading("deepspeed", given, shown)
-    r.words["phase"] = "train"
-    _auto_is_left_open(r)
-    tp = r.count("tensor_parallel.autotp_size", "autotp_size", least=0) or 1
-    mbs, gbs = r.count("train_micro_batch_size_per_gpu"), r.count("train_batch_size")
-    steps = r.count("gradient_accumulation_steps")
-    mbs = mbs or 1
-    if num_gpus is None and gbs:
-        num_gpus = max(gbs // (mbs * (steps or 1)), 1) * tp
-        r.assume(f"gpus {num_gpus}: what the batch takes in {steps or 1} micro-batches; say --gpus N for the launch")
-    num_gpus = num_gpus or tp
-    r.say("tp", tp if tp > 1 else None, "tensor_parallel.autotp_size", "autotp_size")
-    r.words["gpus"], r.words["mbs"], r.words["sp"] = num_gpus, mbs, False
-    r.say(
-        "gbs",
-        gbs or mbs * (steps or 1) * num_gpus // tp,
-        "train_batch_size",
-        "train_micro_batch_size_per_gpu",
-        "gradient_accumulation_steps",
-    )
-    _zero(r)
-    on = [dtype for dtype in ("bf16", "fp16") if r.flag(f"{dtype}.enabled") or (r.has(dtype) and r.flag(dtype))]
-    r.say("dtype", on[0] if on else "fp32", "bf16.enabled", "fp16.enabled", "bf16", "fp16")
-    reduced = {"bfp16": "bf16"}.get(r.text("communication_data_type") or "", r.text("communication_data_type"))
-    summed = r.text("data_types.grad_accum_dtype")
-    # What sums are reduced in where nothing else is said needs no word.
-    same = int(str(r.words["zero"])) < 2 and reduced == (summed or "fp32")
-    r.say("reduce_dtype", None if same else reduced, "communication_data_type")
-    r.say("grad_dtype", summed, "data_types.grad_accum_dtype")
-    r.assume("seq and the model: a DeepSpeed configuration names neither; say --seq and --model")
-    return r.done()
-
-
-def _auto_is_left_open(r: Reading) -> None:
-    """Take out settings that are `auto`, which transformers' Trainer fills in from its own arguments."""
-    # Axolotl's `bf16: auto` is bf16 where the chip has it.
-    open_ones = [name for name, value in r.given.items() if value == "auto" and name != "bf16"]
-    r.given = {name: value for name, value in r.given.items() if name not in open_ones}
-    if open_ones:
-        r.assume(f"{', '.join(map(r.shown, open_ones))}: auto, which transformers fills in from its arguments")
-
-
-def _zero(r: Reading) -> None:
-    """ZeRO, and what it keeps in host memory."""
-    z = "zero_optimization."
-    stage = r.count(f"{z}stage", "zero_stage", least=0) or 0
-    if not 0 <= stage <= 3:
-        raise ParseError(f"{r.shown(f'{z}stage')}: {stage} is none of 0, 1, 2, 3")
-    r.say("zero", stage, f"{z}stage", "zero_stage")
-    away = []
-    for word, part in _AWAY:
-        key, short = f"offload_{part}", f"offload_{part}_device"
-        device = r.text(f"{z}{key}.device", short)
-        if device == "cpu" or (device is None and r.flag(f"{z}cpu_offload") and word == "optimizer"):
-            away.append(word)
-            r.understand(f"offload {word}", f"{z}{key}.device", short, f"{z}cpu_offload")
-        elif device in ("none", None):
-            r.understand("nothing in host memory", f"{z}{key}.device", short, f"{z}cpu_offload")
-    r.say("offload", ",".join(away) or None)
-    hides = r.flag(f"{z}overlap_comm", usual=stage == 3)
-    if stage and not hides:
-        r.say("set", ["stack.overlap.fsdp=0", "stack.overlap.dp=0"], f"{z}overlap_comm")
-        r.assume("messages of ZeRO are not hidden: the configuration has no overlap_comm")
-    # MiCS shards over some replicas, and holds copies of these: as HSDP does.
-    if (shard := r.number(f"{z}mics_shard_size")) and shard > 1:
-        r.say("dp_shard", shard, f"{z}mics_shard_size", f"{z}mics_hierarchical_params_gather")
+from .deepspeed import AWAY, leave_auto_open, read_zero
 
 
 def trainer(given: Mapping[str, Value], shown: Mapping[str, str], num_gpus: int | None = None) -> Launch:
     """Return TrainingArguments of transformers, or a file of Accelerate, Axolotl or LLaMA-Factory, as a launch."""
     r = Reading("transformers", given, shown)
     _check_kind(r)
-    _auto_is_left_open(r)
+    leave_auto_open(r)
     r.words["phase"] = "train"
     _adapters(r)
     r.say("model", r.text("model_name_or_path", "base_model", "model"), "model_name_or_path", "base_model", "model")
@@ -206,7 +133,7 @@ _TARGETS = ("lora_target_modules", "lora_target")
 def _sharded(r: Reading) -> None:
     """FSDP or DeepSpeed, as a file of Accelerate or `fsdp` of the Trainer names it."""
     if r.has("zero_optimization.stage"):
-        _zero(r)
+        read_zero(r)
         r.understand("of the batch", "train_batch_size", "train_micro_batch_size_per_gpu")
         return
     named = tuple(f"fsdp_config.{prefix}sharding_strategy" for prefix in ("fsdp_", ""))
@@ -225,7 +152,7 @@ def _sharded(r: Reading) -> None:
     if "HYBRID" in strategy:
         r.assume("shards over all replicas: the launch does not say how many share a copy of the weights")
     offloads = tuple(f"fsdp_config.{prefix}offload_params" for prefix in ("fsdp_", ""))
-    devices = {word: f"deepspeed_config.offload_{key}_device" for word, key in _AWAY}
+    devices = {word: f"deepspeed_config.offload_{key}_device" for word, key in AWAY.items()}
     away = [word for word, name in devices.items() if r.text(name) == "cpu"]
     by_fsdp = OFFLOADED_BY_FSDP if any(map(r.flag, offloads)) else None
     known = tuple(name for name in devices.values() if r.text(name) in ("cpu", "none"))

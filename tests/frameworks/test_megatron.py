@@ -3,8 +3,7 @@
 import pytest
 
 from slipstick.frameworks.reading import read_launch
-from slipstick.frameworks.training.megatron import layers_of_layout
-from slipstick.frameworks.writers.megatron import layout_text
+from slipstick.frameworks.training.megatron_stages import layers_of_layout, layout_text
 from slipstick.ir.errors import ParseError, UsageError
 
 SHAPE = (

@@ -5,7 +5,8 @@ from contextlib import suppress
 import pytest
 
 from slipstick.frameworks.launch import flattened
-from slipstick.frameworks.reading import FRAMEWORKS, read_launch
+from slipstick.frameworks.reading import read_launch
+from slipstick.frameworks.registry import FRAMEWORKS
 from slipstick.ir.errors import ParseError, UsageError
 
 

@@ -5,9 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from slipstick.frameworks import writers as frameworks
+from slipstick import frameworks
 from slipstick.frameworks.launch import plain, settings_like
-from slipstick.frameworks.reading import FRAMEWORKS, TRAINERS, read_launch
+from slipstick.frameworks.reading import read_launch
+from slipstick.frameworks.registry import FRAMEWORKS, TRAINERS
 
 # Names that change the time of a step or its memory, whatever else a pattern is for.
 MATTERS = {
@@ -64,9 +65,9 @@ def test_no_pattern_hides_a_setting_that_matters(framework: str) -> None:
     assert not [name for name in MATTERS[framework].split() if irrelevant.fullmatch(name)]
 
 
-@pytest.mark.parametrize(("module", "framework"), [("megatron", "megatron"), ("vllm", "servers")])
+@pytest.mark.parametrize(("module", "framework"), [("training/megatron", "megatron"), ("servers/vllm", "servers")])
 def test_no_pattern_hides_a_flag_that_export_writes(module: str, framework: str) -> None:
-    text = Path(str(frameworks.__file__)).with_name(f"{module}.py").read_text(encoding="utf-8")
+    text = Path(str(frameworks.__file__)).parent.joinpath(f"{module}.py").read_text(encoding="utf-8")
     names = {plain(flag) for flag in re.findall(r'"(--[a-z0-9-]+)"', text)}
     assert len(names) > 8
     # Megatron-FSDP asks for a format of its checkpoints.

@@ -14,10 +14,8 @@ from slipstick.backends.machine.software.engine import Scheduler
 from slipstick.backends.machine.software.stack import Overlap
 from slipstick.backends.machine.system import System
 from slipstick.frameworks.export import Export, ExportSubject, command, written
-from slipstick.frameworks.writers.deepspeed import deepspeed
-from slipstick.frameworks.writers.megatron import layout_text, megatron
-from slipstick.frameworks.writers.torchtitan import torchtitan
-from slipstick.frameworks.writers.vllm import vllm
+from slipstick.frameworks.registry import VOCABULARIES
+from slipstick.frameworks.training.megatron_stages import layout_text
 from slipstick.frontend.huggingface.configs.models import read_config
 from slipstick.ir.errors import UsageError
 from slipstick.ir.graph import Workload
@@ -26,7 +24,9 @@ from slipstick.ir.plan.layout.partition import even_parts
 from slipstick.ir.types import DType
 
 GOLDEN = Path(__file__).parent / "golden" / "exports"
-TRAINERS = {"megatron": megatron, "torchtitan": torchtitan, "deepspeed": deepspeed}
+WRITERS = {name: vocabulary.write for name, vocabulary in VOCABULARIES.items()}
+TRAINERS = {name: WRITERS[name] for name in ("megatron", "torchtitan", "deepspeed")}
+megatron, deepspeed, vllm = (WRITERS[name] for name in ("megatron", "deepspeed", "vllm"))
 
 
 @cache
@@ -103,9 +103,10 @@ def served_experts() -> ExportSubject:
 
 def test_a_server_reads_as_it_was_read_over(request: pytest.FixtureRequest) -> None:
     what = served(precision="fp8", kv_dtype="fp8")
-    compare(vllm(what, "meta-llama/Llama-3.1-70B"), what, "vllm.dense", request)
+    what = replace(what, weights="meta-llama/Llama-3.1-70B")
+    compare(vllm(what), what, "vllm.dense", request)
     what = served_experts()
-    compare(vllm(what, None, {"method": "ngram", "num_speculative_tokens": 4}), what, "vllm.experts", request)
+    compare(vllm(replace(what, drafts={"ngram": 4})), what, "vllm.experts", request)
 
 
 def unrolled(layout: str) -> list[int]:

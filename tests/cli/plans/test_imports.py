@@ -18,8 +18,8 @@ from slipstick.cli.prepare import plan_of
 from slipstick.frameworks.export import ExportSubject
 from slipstick.frameworks.imported import ImportedPlan
 from slipstick.frameworks.launch import Word
-from slipstick.frameworks.reading import FRAMEWORKS as READ
 from slipstick.frameworks.reading import read_launch
+from slipstick.frameworks.registry import FRAMEWORKS as READ
 from slipstick.frontend.huggingface.configs.models import read_config
 from slipstick.ir.errors import SlipstickError
 from slipstick.ir.plan import Family, make_plan

@@ -1,0 +1,1 @@
+"""Servers as deployments: Kubernetes manifests, Dynamo graphs, values of llm-d."""

@@ -1,0 +1,1 @@
+"""Serving engines: one file an engine, and what their settings have in common."""
