@@ -7,6 +7,7 @@ their numbers, and so are no results of theirs.
 """
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -56,23 +57,26 @@ SPACE = PlanSpace(
 )
 
 
-def optima(graph: slipstick.Graph, memory: str, port: str, nodes: Sequence[str]) -> tuple[DesignSetting, list[Optimum]]:
+def finder_in(folder: Path) -> PlanFinder:
+    """Return what searches the plans of the model on machines whose files go to a folder."""
+    graph = load_config(config_of("gpt-7b", GPT_7B), cache=CACHE)
+    machine = PlanMachine(name="of the design", bases=(slipstick.Family(kernels="fused"),), stack="megatron-core")
+    return PlanFinder(PlanJob(graph=graph, space=SPACE, machines=(machine,), goals=(TIME,)), folder)
+
+
+def optima(finder: PlanFinder, memory: str, port: str, nodes: Sequence[str]) -> tuple[DesignSetting, list[Optimum]]:
     """Optimise a chip for each node, with one memory and one network."""
+    (machine,) = finder.job.machines
     setting = DesignSetting(
-        technology=TECHNOLOGY, prices=load_prices(), num_packages=NODE, stack="megatron-core",
+        technology=TECHNOLOGY, prices=load_prices(), num_packages=NODE, stack=machine.stack,
         overrides=(f"network.infiniband.bandwidth={PORTS[port]}",),
     )  # fmt: skip
-    machine = PlanMachine(
-        name="of the design", bases=(slipstick.Family(kernels="fused"),), stack=setting.stack,
-        overrides=tuple(setting.overrides),
-    )  # fmt: skip
+    finder.job = replace(finder.job, machines=(replace(machine, overrides=tuple(setting.overrides)),))
     limits = {
         DesignForm(node=node, unit=UNIT, memory=memory, link=LINK): Budget(node, AREA_MM2, POWER_W, UNIT, memory, LINK)
         for node in nodes
     }
-    with TemporaryDirectory() as folder:
-        finder = PlanFinder(PlanJob(graph=graph, space=SPACE, machines=(machine,), goals=(TIME,)), Path(folder))
-        return setting, optimise(limits, setting, finder, TIME)
+    return setting, optimise(limits, setting, finder, TIME)
 
 
 def row_of(
@@ -93,16 +97,17 @@ def row_of(
 
 def make(full: bool) -> Table:
     """Optimise every chip; the reduced grid has three nodes, the oldest and the newest memory, and one network."""
-    graph = load_config(config_of("gpt-7b", GPT_7B), cache=CACHE)
     grid = product(MEMORIES, PORTS) if full else [("hbm2", "NDR"), ("hbm4", "NDR")]
     rows: list[list[Cell]] = []
-    for memory, port in grid:
-        setting, found = optima(graph, memory, port, TECHNOLOGY.node_names if full else REDUCED)
-        for one in found:
-            if one.usual_design is not None and one.usual_job is not None:
-                joules = one.usual["j_per_token"]
-                rows.append(row_of(setting, port, USUAL, one.form, one.usual_design, one.usual_job, joules))
-            rows.append(row_of(setting, port, BEST, one.form, one.design, one.job, one.columns["j_per_token"]))
+    with TemporaryDirectory() as folder:
+        finder = finder_in(Path(folder))
+        for memory, port in grid:
+            setting, found = optima(finder, memory, port, TECHNOLOGY.node_names if full else REDUCED)
+            for one in found:
+                if one.usual_design is not None and one.usual_job is not None:
+                    joules = one.usual["j_per_token"]
+                    rows.append(row_of(setting, port, USUAL, one.form, one.usual_design, one.usual_job, joules))
+                rows.append(row_of(setting, port, BEST, one.form, one.design, one.job, one.columns["j_per_token"]))
     chip = ["SMs", "voltage (V)", "clock of rated", "peak (TFLOP/s)", "stacks", "memory of rated", "memory (TB/s)"]
     columns = ["memory and network", "node", "shares", "plan", *chip, "links (GB/s)", "power (W)", "step (s)"]
     return Table([*columns, *(f"waits for {bound} (s)" for bound in STEP_BOUNDS), "energy (J/token)"], rows, [
