@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from slipstick.backends.machine.load import load_system
 from slipstick.backends.network.collectives import collective_time
 from slipstick.backends.network.topology.layout import lay_out, lay_out_placed
-from slipstick.backends.network.topology.level import NetworkLevel
+from slipstick.backends.network.topology.level import NetworkLevel, Topology
 from slipstick.backends.network.topology.placement import place, placements_of, usual_placement
 from slipstick.backends.pricing.places import placed_system
 from slipstick.ir.errors import PlanError
@@ -169,7 +169,9 @@ def test_slices_are_of_tori_and_divide_them() -> None:
 def test_slices_of_a_fixed_torus_are_rectangles_that_wrap_around_on_whole_sides_alone() -> None:
     """TPU v5e: 8x8 is an open mesh, 8x16 wraps on its longer side ('How to Scale Your Model', jax-ml/scaling-book)."""
     levels = load_system("tpu-v5e-pod").levels
-    for num, dims, topology in ((64, (8, 8), "mesh"), (16, (4, 4), "mesh"), (256, (16, 16), "torus")):
+    shapes: tuple[tuple[int, tuple[int, int], Topology], ...]
+    shapes = (64, (8, 8), "mesh"), (16, (4, 4), "mesh"), (256, (16, 16), "torus")
+    for num, dims, topology in shapes:
         placed = dataclasses.replace(BASE, levels=place(levels, "auto", {"ep": num}, num))
         slice_of = dataclasses.replace(levels[0], size=num, dims=dims, topology=topology, blocks=())
         alone = dataclasses.replace(BASE, levels=(slice_of,))
