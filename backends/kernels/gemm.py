@@ -244,6 +244,7 @@ class GemmMachine:
             q = X ((u_m BW)^-2 + I^-2)^(1/2), or from the cache at lambda BW
             X = batch (m k a_bytes + k n b_bytes + m n c_bytes), I = draw SM clock
             T_cap = 2 m n k batch / (u_s P)
+            m = 1, batch > 1:  c^2 <= c^2 of one product + (2 n k batch / P_v)^2
             T_quant = m k batch (2 + a_bytes) / (u_q BW)
 
         P is the peak of the chip's matrix units, P_v half of that of its vector units, BW the bandwidth of its memory,
