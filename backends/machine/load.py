@@ -77,7 +77,7 @@ def _cooled(system: System) -> System:
     """Return a system whose dies are no hotter than the cooling that its servers name takes; else UsageError."""
     if system.server is None or system.server.cooling is None or system.package is None:
         return system
-    from ..technology.cooling import check_heat
+    from ..technology.files.cooling import check_heat
 
     check_heat(system.package, system.chip.power_w, system.server.cooling)
     return system

@@ -8,15 +8,15 @@ from typing import Annotated
 
 import numpy as np
 
-from ...ir.errors import UsageError
-from ...ir.sizes.expr import Num
-from ..machine.files.catalogue import read_at
-from ..machine.files.kinds import Least
-from ..machine.files.section import Section, section_of
-from ..machine.package import Package
-from .files.schema import CoolingSection
+from ....ir.errors import UsageError
+from ....ir.sizes.expr import Num
+from ...machine.files.catalogue import read_at
+from ...machine.files.kinds import Least
+from ...machine.files.section import Section, section_of
+from ...machine.package import Package
+from .schema import CoolingSection
 
-_FILE = Path(__file__).parent / "data" / "cooling.yaml"
+_FILE = Path(__file__).parents[1] / "data" / "cooling.yaml"
 
 
 class _Kinds(Section):
