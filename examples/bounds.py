@@ -10,7 +10,8 @@ from slipstick.report.bounds import bound_seconds, kernel_bounds, node_seconds
 
 BOUNDS: tuple[str, ...] = ("compute", "memory", "overhead")
 STEP_BOUNDS: tuple[str, ...] = ("compute", "memory", "network", "overhead")
-_GROUPS = {"matrix": "compute", "vector": "compute", "hbm": "memory", "network": "network"}
+# What units take in from memory and cache is a level of memory: bytes over a bandwidth.
+_GROUPS = {"matrix": "compute", "vector": "compute", "ingest": "memory", "hbm": "memory", "network": "network"}
 
 
 def step_bounds(found: slipstick.Estimate) -> dict[str, float]:

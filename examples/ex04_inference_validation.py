@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 
 from drawing import dots, plain_ticks
 from matplotlib.axes import Axes
-from study import Cell, Table, run, say
+from study import ERRORS, Cell, Table, error_facts, run, say
 
 import slipstick
 
@@ -68,14 +68,8 @@ def make(full: bool) -> Table:
 
 def conclude(table: Table) -> Iterator[str]:
     """Say how near the published times the estimates are."""
-    errors = table.numbers("error (%)")
-    sizes = [abs(error) for error in errors]
-    yield say(
-        "Of {count} published {what} the estimates are {mean:.1f} % off on average and {most:.1f} % at most, {low} "
-        "too low and {high} too high",
-        max(sizes) < 15, count=len(errors), what="latencies of Llama 2", mean=sum(sizes) / len(sizes), most=max(sizes),
-        low=sum(error < 0 for error in errors), high=sum(error > 0 for error in errors),
-    )  # fmt: skip
+    facts = error_facts(table.numbers("error (%)"))
+    yield say(ERRORS, facts["most"] < 15, what="latencies of Llama 2", **facts)
 
 
 def _notes() -> list[str]:

@@ -6,14 +6,17 @@ best plan for them. How logic, caches and power scale is our reading of publishe
 their numbers, and so are no results of theirs.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from bounds import STEP_BOUNDS, step_bounds
-from drawing import beside, stacked
+from drawing import plain_ticks, stacked
 from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
+from picture import BLACK, COLOURS
 from study import Cell, Table, run, say
 
 import slipstick
@@ -56,23 +59,26 @@ SPACE = PlanSpace(
 )
 
 
-def optima(graph: slipstick.Graph, memory: str, port: str, nodes: Sequence[str]) -> tuple[DesignSetting, list[Optimum]]:
+def finder_in(folder: Path) -> PlanFinder:
+    """Return what searches the plans of the model on machines whose files go to a folder."""
+    graph = load_config(config_of("gpt-7b", GPT_7B), cache=CACHE)
+    machine = PlanMachine(name="of the design", bases=(slipstick.Family(kernels="fused"),), stack="megatron-core")
+    return PlanFinder(PlanJob(graph=graph, space=SPACE, machines=(machine,), goals=(TIME,)), folder)
+
+
+def optima(finder: PlanFinder, memory: str, port: str, nodes: Sequence[str]) -> tuple[DesignSetting, list[Optimum]]:
     """Optimise a chip for each node, with one memory and one network."""
+    (machine,) = finder.job.machines
     setting = DesignSetting(
-        technology=TECHNOLOGY, prices=load_prices(), num_packages=NODE, stack="megatron-core",
+        technology=TECHNOLOGY, prices=load_prices(), num_packages=NODE, stack=machine.stack,
         overrides=(f"network.infiniband.bandwidth={PORTS[port]}",),
     )  # fmt: skip
-    machine = PlanMachine(
-        name="of the design", bases=(slipstick.Family(kernels="fused"),), stack=setting.stack,
-        overrides=tuple(setting.overrides),
-    )  # fmt: skip
+    finder.job = replace(finder.job, machines=(replace(machine, overrides=tuple(setting.overrides)),))
     limits = {
         DesignForm(node=node, unit=UNIT, memory=memory, link=LINK): Budget(node, AREA_MM2, POWER_W, UNIT, memory, LINK)
         for node in nodes
     }
-    with TemporaryDirectory() as folder:
-        finder = PlanFinder(PlanJob(graph=graph, space=SPACE, machines=(machine,), goals=(TIME,)), Path(folder))
-        return setting, optimise(limits, setting, finder, TIME)
+    return setting, optimise(limits, setting, finder, TIME)
 
 
 def row_of(
@@ -93,16 +99,17 @@ def row_of(
 
 def make(full: bool) -> Table:
     """Optimise every chip; the reduced grid has three nodes, the oldest and the newest memory, and one network."""
-    graph = load_config(config_of("gpt-7b", GPT_7B), cache=CACHE)
     grid = product(MEMORIES, PORTS) if full else [("hbm2", "NDR"), ("hbm4", "NDR")]
     rows: list[list[Cell]] = []
-    for memory, port in grid:
-        setting, found = optima(graph, memory, port, TECHNOLOGY.node_names if full else REDUCED)
-        for one in found:
-            if one.usual_design is not None and one.usual_job is not None:
-                joules = one.usual["j_per_token"]
-                rows.append(row_of(setting, port, USUAL, one.form, one.usual_design, one.usual_job, joules))
-            rows.append(row_of(setting, port, BEST, one.form, one.design, one.job, one.columns["j_per_token"]))
+    with TemporaryDirectory() as folder:
+        finder = finder_in(Path(folder))
+        for memory, port in grid:
+            setting, found = optima(finder, memory, port, TECHNOLOGY.node_names if full else REDUCED)
+            for one in found:
+                if one.usual_design is not None and one.usual_job is not None:
+                    joules = one.usual["j_per_token"]
+                    rows.append(row_of(setting, port, USUAL, one.form, one.usual_design, one.usual_job, joules))
+                rows.append(row_of(setting, port, BEST, one.form, one.design, one.job, one.columns["j_per_token"]))
     chip = ["SMs", "voltage (V)", "clock of rated", "peak (TFLOP/s)", "stacks", "memory of rated", "memory (TB/s)"]
     columns = ["memory and network", "node", "shares", "plan", *chip, "links (GB/s)", "power (W)", "step (s)"]
     return Table([*columns, *(f"waits for {bound} (s)" for bound in STEP_BOUNDS), "energy (J/token)"], rows, [
@@ -167,17 +174,33 @@ def conclude(table: Table) -> Iterator[str]:
 
 
 def draw(panels: Sequence[Axes], table: Table) -> None:
-    """Draw what steps wait for on the best chips of the newest memory and network, and the energy of a token."""
-    groups = table.groups("memory and network")
-    newest = list(groups.values())[-1].groups("shares")
+    """Draw steps on the best chips of every memory and network, what the last of these wait for, and energies."""
+    groups = table.only({"shares": BEST}).groups("memory and network")
+    by_group(panels[0], groups, "step (s)")
+    newest = list(table.groups("memory and network").values())[-1].groups("shares")
     nodes = [str(node) for node in newest[BEST].column("node")]
-    stacked(panels[0], nodes, {bound: newest[BEST].numbers(f"waits for {bound} (s)") for bound in STEP_BOUNDS})
-    panels[0].plot(nodes, newest[USUAL].numbers("step (s)"), "k_", markersize=9, label="shares of A100")
-    panels[0].set(ylabel="step (s), shares optimised")
-    panels[0].legend(ncols=2)
-    beside(panels[1], nodes, {shares: rows.numbers("energy (J/token)") for shares, rows in newest.items()})
-    panels[1].set(ylabel="energy (J/token)")
+    stacked(panels[1], nodes, {bound: newest[BEST].numbers(f"waits for {bound} (s)") for bound in STEP_BOUNDS})
+    panels[1].plot(nodes, newest[USUAL].numbers("step (s)"), "k_", markersize=9, label="shares of A100")
+    panels[1].set(ylabel="step (s), " + list(groups)[-1])
+    panels[1].legend(ncols=2)
+    by_group(panels[2], groups, "energy (J/token)")
+
+
+def by_group(axes: Axes, groups: Mapping[str, Table], column: str) -> None:
+    """Draw a curve over nodes for each memory, by colour, and each network, by its dashes."""
+    memories, ports = (list(dict.fromkeys(key.split()[k] for key in groups)) for k in (0, 1))
+    colours, dashes = dict(zip(memories, COLOURS, strict=False)), dict(zip(ports, ("-", "--", ":"), strict=False))
+    for key, rows in groups.items():
+        memory, port = key.split()
+        axes.plot(
+            [str(node) for node in rows.column("node")], rows.numbers(column), dashes[port], color=colours[memory]
+        )
+    handles = [Line2D([], [], color=colour, label=memory) for memory, colour in colours.items()]
+    handles += [Line2D([], [], color=BLACK, linestyle=dash, label=port) for port, dash in dashes.items()]
+    axes.set(ylabel=f"{column}, shares optimised", yscale="log")
+    plain_ticks(axes.yaxis)
+    axes.legend(handles=handles, ncols=2)
 
 
 if __name__ == "__main__":
-    run(__doc__, make, draw, panels=2, conclude=conclude)
+    run(__doc__, make, draw, panels=3, conclude=conclude)

@@ -9,11 +9,10 @@ scaled until all carry, cost or draw the same; models run the fastest of their p
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import product
-from typing import cast
 
+from drawing import plain_ticks
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from study import Cell, Table, run
+from study import Cell, Table, run, say
 
 import slipstick
 from slipstick.backends.network.collectives import collective_time
@@ -36,6 +35,7 @@ MODELS = {
 }
 TORUS = "torus"
 TOPOLOGIES = ("fat_tree", "fat_tree=2", "rail_optimised", "dragonfly", TORUS, "hyperx")
+_FAT, _SAME = "fat tree 1:1", ("switch", "ring", "torus 3D")
 COLUMNS = (
     "what", "network", "accelerators", "message (MiB)", "algorithm or plan", "placement", "time (s)", "GB/s a rank",
     "equal", "network ($/GPU)", "network (W/GPU)", "share of messages",
@@ -128,32 +128,59 @@ def make(full: bool) -> Table:
         f"Steps of {BATCH} sequences of {SEQ_LEN} tokens on chips of H100; micro-batches of one, full recomputation. "
         "Direct networks are links of 10 m optics alone; switched ones also have adapters and switches. NVLink, which "
         "rails keep inside of nodes, is part of the servers of all.",
-        *conclusions(Table(COLUMNS, rows)),
     ])  # fmt: skip
 
 
-def conclusions(table: Table) -> Iterator[str]:
-    """Yield what the steps say, two sentences a model and budget."""
-    for (model, networks), equal in product(((m, table.groups("what")[m]) for m in MODELS), EQUALS):
-        rows = networks.groups("equal")[equal]
-        keys = list(zip(map(str, rows.column("network")), map(str, rows.column("placement")), strict=True))
-        *best_s, drawn_s = rows.numbers("time (s)")
-        fastest = min(range(len(best_s)), key=lambda k: best_s[k])
-        torus = best_s[TOPOLOGIES.index(TORUS)]
-        told = f"{model} on networks of equal {equal}:"
-        fat = f"the {keys[0][0]} takes {best_s[0] / min(best_s):.2f} times as long"
-        yield f"{told} {keys[fastest][0]} is fastest, {fat}."
-        yield f"{told} the {keys[-1][0]} takes {drawn_s / torus:.2f} times as long in ranks' order as well placed."
+def conclude(table: Table) -> Iterator[str]:
+    """Say of each model which network is fastest for equal money, power and bandwidth, and what placement decides."""
+    for model in MODELS:
+        rows = table.only({"what": model})
+        steps = {equal: _steps(rows, equal) for equal in EQUALS}
+        first = {equal: min(some, key=lambda name: some[name]) for equal, some in steps.items()}
+        over = {equal: steps[equal][_FAT] / steps[equal][first[equal]] for equal in EQUALS}
+        yield say(
+            "{model} is fastest on {cost} for equal cost, where a {fat} takes {a:.2f} times as long, on {power} for "
+            "equal power ({b:.2f}) and on {bandwidth} at equal bandwidth ({c:.2f})",
+            min(over["cost"], over["power"]) > 1, model=model, fat=_FAT, a=over["cost"], b=over["power"],
+            c=over["bandwidth"], **first,
+        )  # fmt: skip
+    model = list(MODELS)[-1]
+    drawn = {equal: _drawn_out(table.only({"what": model}), equal) for equal in EQUALS}
+    yield say(
+        "Placed in ranks' order {model} takes {least:.2f} to {most:.2f} times as long on the torus as placed well",
+        min(drawn.values()) > 1, model=model, least=min(drawn.values()), most=max(drawn.values()),
+    )  # fmt: skip
+    most = table.only({"accelerators": 1024.0})
+    # Of the messages of a network the last is the largest.
+    times = {k: {n: most.only({"what": k, "network": n}).numbers("time (s)")[-1] for n in _SAME} for k in KINDS}
+    ring, torus = ({kind: times[kind][name] / times[kind]["switch"] for kind in KINDS} for name in _SAME[1:])
+    yield say(
+        "Of the same bandwidth a ring of {num:g} takes {a:.2f} times as long as a switch for a large all-reduce and "
+        "{b:.0f} times for an all-to-all, a {torus} {c:.2f} and {d:.1f} times",
+        ring[KINDS[1]] > torus[KINDS[1]] > 1, num=1024, torus=_SAME[2], a=ring[KINDS[0]], b=ring[KINDS[1]],
+        c=torus[KINDS[0]], d=torus[KINDS[1]],
+    )  # fmt: skip
+
+
+def _steps(rows: Table, equal: str) -> dict[str, float]:
+    """Return the steps of one budget by network, well placed: the first of each."""
+    some = rows.only({"equal": equal})
+    found: dict[str, float] = {}
+    for name, step_s in zip(map(str, some.column("network")), some.numbers("time (s)"), strict=True):
+        found.setdefault(name, step_s)
+    return found
+
+
+def _drawn_out(rows: Table, equal: str) -> float:
+    """Return how many times as long the torus takes in ranks' order, the last row of a budget."""
+    some = rows.only({"equal": equal})
+    return some.numbers("time (s)")[-1] / _steps(rows, equal)[str(some.column("network")[-1])]
 
 
 def draw(panels: Sequence[Axes], table: Table) -> None:
-    """Draw steps of the model of experts by network, as wide as a column of a paper."""
+    """Draw steps of the model of experts by network."""
     (axes,) = panels
-    figure = cast(Figure, axes.figure)
-    figure.set_size_inches(3.5, 3.6)
-    rows = table.groups("what")["deepseek-v3"]
-    title = f"A step of DeepSeek-V3 on {rows.column('accelerators')[0]} accelerators,"
-    figure.suptitle(f"{title}\nnetworks of equal cost, power or bandwidth", fontsize=8)
+    rows = table.only({"what": list(MODELS)[-1]})
     groups = rows.groups("equal")
     names = [*map(str, groups[EQUALS[0]].column("network"))]
     names[-1] += ",\nranks' order"
@@ -163,10 +190,10 @@ def draw(panels: Sequence[Axes], table: Table) -> None:
         axes.barh(places, some.numbers("time (s)"), height, label=f"equal {equal}")
     axes.set_yticks([place + height for place in range(len(names))], names)
     axes.invert_yaxis()
-    axes.set_xlabel("step (s)", fontsize=7)
-    axes.tick_params(labelsize=7)
-    axes.legend(fontsize=7)
+    axes.set(xlabel=f"step of DeepSeek-V3 on {rows.numbers('accelerators')[0]:g} (s)", xscale="log")
+    plain_ticks(axes.xaxis)
+    axes.legend()
 
 
 if __name__ == "__main__":
-    run(__doc__, make, draw)
+    run(__doc__, make, draw, conclude=conclude, panel_in=3.6)

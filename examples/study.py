@@ -87,6 +87,24 @@ def say(template: str, holds: bool, /, **facts: Cell) -> str:
     return template.format(**facts)
 
 
+# What is said of estimates beside published numbers; `error_facts` has its facts but for `what`.
+ERRORS = (
+    "Of {count} published {what} the estimates are {mean:.1f} % off on average and {most:.1f} % at most, {low} too low "
+    "and {high} too high"
+)
+
+
+def error_facts(errors: Sequence[float]) -> dict[str, float]:
+    """Return how far off estimates are, in the unit of their errors.
+
+    >>> error_facts([2.0, -4.0])
+    {'count': 2, 'mean': 3.0, 'most': 4.0, 'low': 1, 'high': 1}
+    """
+    sizes = [abs(error) for error in errors]
+    low, high = (sum(sign * error > 0 for error in errors) for sign in (-1, 1))
+    return {"count": len(errors), "mean": sum(sizes) / len(sizes), "most": max(sizes), "low": low, "high": high}
+
+
 def run(
     doc: str | None,
     make: Callable[[bool], Table],

@@ -17,7 +17,7 @@ from ..ir.records import dataclass
 from ..ir.text.json_text import json_text
 from ..ir.units import format_si, format_time, format_usd
 from .columns import in_columns
-from .cost.books import order_notes
+from .cost.books import order_notes, orders_record
 from .explain.intervals import intervals_record
 from .pictures.picture import Axis, Scatter, Series
 from .ranking import CandidateRanking, RankedCandidate, evidence_word, rank
@@ -197,7 +197,7 @@ def comparison_json(found: ClusterComparison, tool_version: str) -> str:
         ],
         "clusters": [_record(one) for one in found.clusters],
         "left_out": dict(found.left_out),
-        **({"orders": dict(found.orders), "flips": list(order_notes(found.orders))} if found.orders else {}),
+        **orders_record(found.orders),
     }
     return json_text(document, indent=1)
 

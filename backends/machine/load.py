@@ -48,7 +48,7 @@ def load_system(
     fitted, numbers = _fitted(assemble(name_or_path, stack, calibration), overrides, prices)
     found = with_prices(fitted, prices, numbers)
     told(f"system {found.file.name}: {', '.join(dict.fromkeys(one.where for one in found.origins))}")
-    return build_system(found.tree, numbers, found.file.name, found.layers, in_files(found.origins))
+    return _cooled(build_system(found.tree, numbers, found.file.name, found.layers, in_files(found.origins)))
 
 
 def read_system(
@@ -70,7 +70,17 @@ def read_system(
     file = File(name, name, Path(name), read_tree(text, name))
     fitted, numbers = _fitted(assembled(file, stack, calibration), overrides, prices)
     found = with_prices(fitted, prices, numbers)
-    return build_system(found.tree, numbers, name, found.layers)
+    return _cooled(build_system(found.tree, numbers, name, found.layers))
+
+
+def _cooled(system: System) -> System:
+    """Return a system whose dies are no hotter than the cooling that its servers name takes; else UsageError."""
+    if system.server is None or system.server.cooling is None or system.package is None:
+        return system
+    from ..technology.files.cooling import check_heat
+
+    check_heat(system.package, system.chip.power_w, system.server.cooling)
+    return system
 
 
 def _fitted(found: Assembled, overrides: Sequence[str], prices: str | None) -> tuple[Assembled, Sequence[str]]:

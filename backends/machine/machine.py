@@ -14,7 +14,7 @@ from ...ir.records import dataclass
 from ...ir.sizes.expr import Num
 from .files.kinds import CABLE_LENGTH, COUNT, POWER, PRICE, RESERVE, REST_POWER, SHARE, SOME, WIRE_ENERGY, Key
 
-Cooling: TypeAlias = Literal["air", "liquid"]
+Cooling: TypeAlias = Literal["air", "liquid", "two-phase"]
 # What a network level joins: ranks, each with ports of its own, or the switches of the level below by their uplinks.
 Joins: TypeAlias = Literal["ranks", "switches"]
 # Kinds of links whose energy is that of optics, too.
@@ -48,7 +48,7 @@ class ServerNode:
             its parts say.
         parts: what it is built of beside its packages, its host memory and its network.
         dram_bytes: memory of its hosts that is paid for; None for that of the system.
-        cooling: what takes its heat away.
+        cooling: what takes its heat away, of which dies may make no more; None for air that nobody checks.
     """
 
     ORDER: ClassVar = ("price", "has_adapters", "parts")
@@ -58,7 +58,7 @@ class ServerNode:
     rest_w: Annotated[Num | None, Key("rest_power"), REST_POWER] = None
     parts: tuple[FittedPart, ...] = ()
     dram_bytes: Annotated[Num | None, Key("dram"), RESERVE] = None
-    cooling: Cooling = "air"
+    cooling: Cooling | None = None
 
     def faults(self, found: Mapping[str, object]) -> Iterator[str]:
         """Yield parts that are named more than once."""

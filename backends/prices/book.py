@@ -150,7 +150,7 @@ def profile_file(profile: str | Path, folder: Path | None = None) -> File:
         path = path if folder is None else folder / path
         return read_at(path.name, str(path), path, f"price file '{path}'")
     if name == ALL:
-        told = "`cost` of several systems, `choose` of a training run, `sweep`"
+        told = "`cost` or `size` of several systems, `choose`, `sweep`; one answer has one book"
         raise UsageError(f"prices 'all' are of a ranking: {told}")
     if str(profile) not in profile_names():
         raise UnknownNameError.of("price profile", str(profile), profile_names())

@@ -73,9 +73,10 @@ class TransceiverSection(Section):
 
 
 class FibreSection(Section):
-    """What lies between two transceivers."""
+    """What lies between two transceivers, as far as light of 100 Gbit/s a lane or more reaches."""
 
     price: Money | None = None
+    reach: Length
 
 
 class PartSection(Section):

@@ -254,7 +254,7 @@ def _rack(bench: Refitted, word: str) -> Refitted:
         raise UnknownNameError.of("cooling of a rack", word, tuple(_COOLING))
     if bench.at("server") is None:
         raise UsageError(f"rack={word}: this system has no server that a rack could cool")
-    before = str(bench.at("server", "cooling") or "air")
+    before = "air" if bench.at("server", "cooling") in (None, "air") else "liquid"
     if before == word:
         return bench
     part = f"part rack={word}"

@@ -258,11 +258,19 @@ class TestPrices(Section):
     assembly_scan_length: Plain
 
 
+class BaseDie(Section):
+    """The die of logic below the DRAM of a stack."""
+
+    node: str
+    area: Area
+
+
 class MemoryPrices(Section):
     """Memory, bought as known good; the footprint is what a stack or device takes of a substrate.
 
     Attributes:
         density: wires of one along an edge.
+        base_die: of which the price has the cost in it; None where it is of DRAM's own process.
     """
 
     price: MoneyPerByte
@@ -270,6 +278,7 @@ class MemoryPrices(Section):
     density: WireDensity | None = None
     stack_price: Money | None = None
     processed_cost: MoneyPerArea | None = None
+    base_die: BaseDie | None = None
 
     @property
     def fine_wires(self) -> bool:

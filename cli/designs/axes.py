@@ -47,6 +47,7 @@ class Axes:
     stacks: str | None
     link: str
     joint: str | None
+    cooling: str
 
     def space(self) -> DesignSpace:
         """Return the space; UsageError for what is no axis, or belongs to another one that is missing."""
@@ -79,6 +80,7 @@ class Axes:
             d2d=interfaces,
             d2d_bytes_per_s=axis(self.d2d_bandwidth, "B/s", "--d2d-bandwidth") if self.d2d_bandwidth else (),
             joins=tuple(as_join(word) for word in words(self.join or "line")),
+            coolings=words(self.cooling) or ("",),
             power_is_density=self.power is None,
         )
 

@@ -79,6 +79,7 @@ class OptimiseCommand(Answering, PlanCommand):
 @click.option("--d2d-bandwidth", metavar="RATE", help="To each neighbouring die, one direction, as 2TB/s.")
 @click.option("--unit", default="h100", show_default=True, metavar="LIST", help="Compute units to choose from.")
 @click.option("--joint", metavar="NAME", help="Packaging technology.  [default: as usual with the memory]")
+@click.option("--cooling", default="", metavar="LIST", help="air, liquid or two-phase.  [default: the best there is]")
 @click.option("--packages", "--node-size", default=8, show_default=True, help="Packages of a node.")
 @click.option("--network", default="ndr-infiniband", show_default=True, metavar="NAME", help="Between nodes.")
 @click.option("--like", default="dgx-h100", show_default=True, metavar="NAME|FILE", help="Servers, racks and switches.")
@@ -112,6 +113,7 @@ def optimise_command(
     d2d_bandwidth: str | None,
     unit: str,
     joint: str | None,
+    cooling: str,
     packages: int,
     network: str,
     like: str,
@@ -138,7 +140,7 @@ def optimise_command(
     collect_seldom()
     setting = setting_of(request, technology, scaling, packages, network, like)
     rate = None if d2d_bandwidth is None else quantity("--d2d-bandwidth", d2d_bandwidth, "B/s")
-    space = _space(node or ",".join(setting.technology.node_names), dies, unit, memory, link, d2d, rate, joint)
+    space = _space(node or ",".join(setting.technology.node_names), dies, unit, memory, link, d2d, rate, joint, cooling)
     check_names(space, setting.technology)
     watts = quantity("--power", power, "W")
     limits = {
@@ -175,7 +177,15 @@ def _say(found: Optimum, goal: Goal, quiet: bool) -> None:
 
 
 def _space(
-    nodes: str, dies: str, unit: str, memory: str, link: str, d2d: str, rate: float | None, joint: str | None
+    nodes: str,
+    dies: str,
+    unit: str,
+    memory: str,
+    link: str,
+    d2d: str,
+    rate: float | None,
+    joint: str | None,
+    cooling: str,
 ) -> DesignSpace:
     """What may be chosen in words and counts; areas and powers are those of the budgets."""
     from ...backends.technology.files.package_file import as_joint
@@ -191,6 +201,7 @@ def _space(
         memories=words(memory),
         links=words(link),
         joints=() if joint is None else (as_joint(joint),),
+        coolings=words(cooling) or ("",),
         d2d=(d2d,),
         d2d_bytes_per_s=() if rate is None else (rate,),
     )

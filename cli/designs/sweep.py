@@ -53,6 +53,7 @@ USUAL_GPUS = 1024
 @click.option("--stacks", metavar="AXIS", help="Stacks of a package.  [default: as many as fit]")
 @click.option("--link", default="nvlink4", show_default=True, metavar="LIST", help="Lanes to other packages.")
 @click.option("--joint", metavar="LIST", help="How dies and memory are joined.  [default: as usual with the memory]")
+@click.option("--cooling", default="", metavar="LIST", help="air, liquid or two-phase.  [default: the best there is]")
 @click.option(
     "--packages",
     "--node-size",
@@ -245,6 +246,7 @@ def check_names(space: DesignSpace, technology: Technology) -> None:
         (space.memories, technology.memory),
         (space.links, technology.link),
         (tuple(filter(None, space.d2d)), technology.d2d),
+        (tuple(filter(None, space.coolings)), technology.flux_w_per_mm2),
     ):
         for name in names:
             find(name)

@@ -31,8 +31,7 @@ def answered(verb: str, given: Sequence[str], words: Mapping[str, object], objec
     """
     try:
         with click.Context(root, info_name="slipstick") as parent:
-            command = root.get_command(parent, verb)
-            assert isinstance(command, Answering)
+            command = command_of(verb, parent)
             parent.default_map = cast("MutableMapping[str, object]", OwnDefaults(root, lambda line: None))
             known = words_of(command, parent)
             arguments = [*given, *_flags(verb, words, known)]
@@ -43,6 +42,19 @@ def answered(verb: str, given: Sequence[str], words: Mapping[str, object], objec
         raise UsageError(error.format_message()) from None
     # No command line says an object.
     return replace(found, command="") if objects else found
+
+
+def command_of(verb: str, parent: click.Context) -> Answering:
+    """Return the command of a verb, or of one with a word behind it: `design optimise`."""
+    word, _, part = verb.partition(" ")
+    command = root.get_command(parent, word)
+    if part:
+        from ..designs.design import DesignCommand
+
+        assert isinstance(command, DesignCommand)
+        command = command.part(part)
+    assert isinstance(command, Answering)
+    return command
 
 
 def words_of(command: Answering, parent: click.Context) -> Mapping[str, click.Option]:

@@ -1,4 +1,4 @@
-"""The product in thirteen functions: the verbs of the command line as Python calls that return result objects.
+"""The product in fourteen functions: the verbs of the command line as Python calls that return result objects.
 
 A function takes the flags of its verb as keyword arguments, with the same defaults, and gives the same numbers: a flag
 without its dashes, with `_` for `-` (`tp=8`, `kv_dtype="fp8"`, `set={"chip.memory.hbm.bandwidth": "4.8TB/s"}`). Models,
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from ...ir.graph import Workload
     from ...ir.plan import Plan
     from ...report.compare.saved import Saved
+    from ...report.designs.optimised import OptimisedDesigns
     from ...report.results.compiled import CompiledResult
     from ...report.results.mixed import MixedResult
     from ...report.results.policies import PolicyResult
@@ -162,6 +163,11 @@ def search(model: str | Path | Aimed, *given: object, **said: object) -> SearchR
 def sweep(model: str | Path | Graph | Module | None = None, **said: Unpack[words.SweepWords]) -> SweepResult:
     """Cost a space of chip designs and estimate a model on each; without a model, costs only: see `slipstick sweep`."""
     return cast("SweepResult", _asked("sweep", "none" if model is None else model, None, said))
+
+
+def optimise(model: str | Path, **said: Unpack[words.OptimiseWords]) -> OptimisedDesigns:
+    """Optimise a chip and the plan for a model within budgets, node by node: see `slipstick design optimise`."""
+    return cast("OptimisedDesigns", _asked("design optimise", model, None, said))
 
 
 def topologies(

@@ -505,6 +505,7 @@ class SweepWords(PlanWords, total=False):
     stacks: str | float
     link: str | Sequence[str]
     joint: str | Sequence[str]
+    cooling: str | Sequence[str]
     packages: int
     network: str
     like: str | Path
@@ -515,6 +516,35 @@ class SweepWords(PlanWords, total=False):
     objective: str | Sequence[str]
     pareto: bool
     top: int
+
+class OptimiseWords(PlanWords, total=False):
+    """Words of `optimise`."""
+
+    phase: Literal["train", "prefill", "decode", "serve"]
+    seq: int
+    mbs: int
+    gbs: int
+    gpus: int
+    dp: int
+    placement: str
+    node: str | Sequence[str]
+    area: str
+    die_area: str
+    power: str
+    memory: str | Sequence[str]
+    link: str | Sequence[str]
+    dies: str | Sequence[str]
+    d2d: str
+    d2d_bandwidth: str | float
+    unit: str | Sequence[str]
+    joint: str
+    cooling: str | Sequence[str]
+    packages: int
+    network: str
+    like: str | Path
+    technology: str | Path
+    scaling: str
+    objective: str
 
 class TopologiesWords(PlanWords, total=False):
     """Words of `topologies`."""

@@ -259,10 +259,13 @@ def compared_fleets(
     ctx: click.Context, request: Request, serving: Serving, sought: Sought, days: Sequence[Day]
 ) -> FleetComparison:
     """Find the best plan of every system for the peak of every day; InfeasibleError where none has one."""
+    from ...backends.prices.book import books_of
     from ...report.serving.fleets import AIMS, FleetComparison, ranked
     from ..search.progress import progress
 
     systems = systems_named(request.machine.system or "")
+    usual, *others = books_of(request.machine.book)
+    request = request.said({"prices": usual, "year": None}) if others else request
     # What is wrong with the requests is no fault of a system.
     target, _ = serving.target, serving.lengths
     fleets: list[list[FleetChoice]] = [[] for _ in days]
@@ -291,7 +294,20 @@ def compared_fleets(
         left_out=left_out,
         aim=aim,
         by_evidence=sought.by_evidence,
+        book=usual,
+        others={
+            book: [[_repriced(one, request.said({"prices": book}), serving) for one in each] for each in fleets]
+            for book in others
+        },
     )
+
+
+def _repriced(fleet: FleetChoice, request: Request, serving: Serving) -> FleetChoice:
+    """Return a fleet under the prices of a request; plans do not depend on them."""
+    system, _, _ = machine_of(request.said({"system": fleet.system}), serving.engine)
+    server = fleet.answer.server
+    server = replace(server, system=replace(server.system, own_prices=system.own_prices))
+    return replace(fleet, answer=priced_serving(request, replace(fleet.answer, server=server, warnings=())))
 
 
 def _fleet(request: Request, name: str, found: Sizing, day: Day) -> FleetChoice:

@@ -7,6 +7,7 @@ On the basis `build`, everything is priced by what it is made of. Servers and ra
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Literal
 
 import numpy as np
 
@@ -88,7 +89,8 @@ def system_cost(
     server = server_cost(system, prices, basis, package, inside_w)
     servers = _racked(system, server.times(num_servers, "servers"), num_servers, prices, basis)
     network = Owned.of("network", list(_network(system, levels, basis)))
-    cooling = "air" if system.server is None else system.server.cooling
+    said = None if system.server is None else system.server.cooling
+    cooling: Literal["air", "liquid"] = "air" if said in (None, "air") else "liquid"
     power_w = servers.power_w + network.power_w
     estate = Estate(servers.bill.usd, network.bill.usd, power_w, num_servers, cooling)
     rack = system.rack

@@ -40,6 +40,7 @@ FIELDS: Mapping[str, str] = MappingProxyType(
         "stacks": "num_stacks",
         "link": "links",
         "joint": "joints",
+        "cooling": "coolings",
     }
 )
 TRIAL = "trial"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import fields
 from itertools import product
 from math import prod
 from types import MappingProxyType
@@ -17,6 +18,8 @@ from ...ir.errors import UsageError
 from ...ir.records import dataclass
 
 Array = NDArray[np.float64]
+# Axes that may have nothing on them.
+_MAY_BE_EMPTY = frozenset(("num_stacks", "joints", "d2d_bytes_per_s"))
 # The axes of numbers, as people call them.
 _CALLED: Mapping[str, str] = MappingProxyType(
     {
@@ -42,6 +45,7 @@ class DesignForm:
         joint: how dies and memory are joined; None for as usual with the memory.
         d2d: interface between dies, each of which then is a device; none where a package is one device.
         join: how dies are joined by it.
+        cooling: kind of it; empty for the best there is, in servers as they are.
     """
 
     node: str
@@ -52,6 +56,7 @@ class DesignForm:
     joint: Joint | None = None
     d2d: str = ""
     join: Join = "line"
+    cooling: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,6 +76,7 @@ class DesignSpace:
         d2d: interfaces between dies; an empty name for packages that are one device.
         d2d_bytes_per_s: bandwidths of these to each neighbour, one direction.
         joins: how dies are joined by them.
+        coolings: kinds of cooling; an empty name for the best there is.
         power_is_density: see `power_w`.
     """
 
@@ -86,12 +92,13 @@ class DesignSpace:
     d2d: tuple[str, ...] = ("",)
     d2d_bytes_per_s: tuple[float, ...] = ()
     joins: tuple[Join, ...] = ("line",)
+    coolings: tuple[str, ...] = ("",)
     power_is_density: bool = False
 
     def __post_init__(self) -> None:
         """Refuse an axis without anything on it, and interfaces without a bandwidth."""
-        for name in ("nodes", "die_mm2", "power_w", "num_dies", "units", "memories", "links", "d2d", "joins"):
-            if not getattr(self, name):
+        for name in (axis.name for axis in fields(self) if axis.name not in _MAY_BE_EMPTY):
+            if getattr(self, name) == ():
                 raise UsageError(f"a space of designs needs at least one of {name}")
         for name in _CALLED:
             wrong = [number for number in getattr(self, name) if not 0 < number < np.inf]
@@ -106,7 +113,7 @@ class DesignSpace:
         words = product(self.nodes, self.num_dies, self.units, self.memories, self.links, self.d2d, self.joins)
         for node, dies, unit, memory, link, d2d, join in words:
             alone = dies == 1
-            for joint in self.joints or (None,):
+            for joint, cooling in product(self.joints or (None,), self.coolings):
                 form = DesignForm(
                     node=node,
                     num_dies=dies,
@@ -116,6 +123,7 @@ class DesignSpace:
                     joint=joint,
                     d2d="" if alone else d2d,
                     join="line" if alone or not d2d else join,
+                    cooling=cooling,
                 )
                 if form not in seen:
                     seen.add(form)
@@ -140,6 +148,7 @@ class DesignSpace:
             d2d=form.d2d,
             d2d_bytes_per_s=rate,
             join=form.join,
+            cooling=form.cooling,
             num_stacks=number if self.num_stacks else None,
         )
 

@@ -97,9 +97,7 @@ class Resident:
         """Yield what is found in each block, in order."""
         if not isinstance(job, PlanJob):
             raise InternalError("only searches of plans lower anything that could be kept")
-        worker = PlanWorker(job, self.lowerings)
-        for block in blocks:
-            yield worker.work(block)
+        yield from PlanWorker(job, self.lowerings).work_through(blocks)
 
 
 @dataclass(slots=True)

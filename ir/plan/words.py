@@ -170,8 +170,8 @@ class LoweringPolicy(ExpertWords):
     order: Annotated[str, Word("Order of mesh axes, innermost (neighbouring ranks) first.", metavar="AXES")] = ORDER
     placement: Annotated[str, Word(
         "Placement of groups on a torus, mesh or HyperX: ranks (along one dimension after the other), blocks (each "
-        "group as compact as it goes), closed (blocks of a slice that optical switches close), or shapes by axis, as "
-        "ep=4x4x4 or tp=2x1x1+ep=4x4x4; auto: closed where the system has such switches, else ranks.",
+        "group as compact as it goes), closed (blocks of the slice that the network has for the job), or shapes by "
+        "axis, as ep=4x4x4 or tp=2x1x1+ep=4x4x4; auto: closed where the network has slices, else ranks.",
         choices=PLACEMENTS, others=True, metavar="WORD|SHAPES",
     )] = AUTO
     sp: Annotated[bool | None, Word(

@@ -50,9 +50,8 @@ def machine_lines(system: System) -> Iterator[str]:
 
 
 def _server(server: ServerNode) -> str:
-    return ", ".join(
-        [*_bought(server.price_usd, server.has_adapters), *_fitted(server.parts), f"cooled by {server.cooling}"]
-    )
+    cooled = f"cooled by {server.cooling or 'air'}"
+    return ", ".join([*_bought(server.price_usd, server.has_adapters), *_fitted(server.parts), cooled])
 
 
 def _rack(rack: Rack) -> str:

@@ -6,6 +6,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 
 
+def orders_record(orders: Mapping[str, Sequence[str]]) -> dict[str, object]:
+    """Return the order under each book of prices and who changes places, for JSON; nothing without orders."""
+    return {"orders": dict(orders), "flips": list(order_notes(orders))} if orders else {}
+
+
 def order_notes(orders: Mapping[str, Sequence[str]]) -> Iterator[str]:
     """Yield the order under each book of prices, and who changes places; nothing for one book.
 

@@ -16,7 +16,7 @@ from ..columns import in_columns
 from ..numbers import one
 from ..results.documents import DocumentResult
 from .bills import right
-from .books import order_notes
+from .books import order_notes, orders_record
 from .money import reservations, usd_text
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ def costs_result(books: Sequence[Sequence[SystemCosts]]) -> DocumentResult:
                 "schema": SCHEMA,
                 "tool_version": __version__,
                 "systems": [_record(found) for found in ordered],
-                **({"orders": orders, "flips": list(order_notes(orders))} if others else {}),
+                **orders_record(orders if others else {}),
             },
             indent=1,
         ),

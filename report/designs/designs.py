@@ -20,7 +20,7 @@ from ...ir.units import format_bytes
 SCHEMA = "slipstick/designs/1"
 Array = NDArray[np.float64]
 Cell = str | int | float | bool | None
-WORDS = ("node", "num_dies", "unit", "memory", "link", "joint", "d2d", "join")
+WORDS = ("node", "num_dies", "unit", "memory", "link", "joint", "d2d", "join", "cooling")
 
 
 def design_goals(text: str | None, timed: bool) -> tuple[Goal, ...]:

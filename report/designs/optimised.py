@@ -34,7 +34,7 @@ SCHEMA = "slipstick/optimised/1"
 BUDGETS = {"power": ("power_w", "W"), "area": ("area_mm2", "mm2"), "edge": ("edge_mm", "mm")}
 # Designs of the front that a table has room for, spread over all of them.
 _MOST = 12
-_WORDS = ("num_dies", "unit", "memory", "link", "d2d")
+_WORDS = ("num_dies", "unit", "memory", "link", "d2d", "cooling")
 _USUAL = "shares of the unit"
 _MOSTLY = {"less": "least", "more": "most"}
 

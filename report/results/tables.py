@@ -129,14 +129,12 @@ class SweepResult(Result):
 
     def json(self) -> str:
         """Return the document."""
-        from ..cost.books import order_notes
+        from ..cost.books import orders_record
         from ..designs.designs import designs_json
 
         chosen = self.ranking.chosen(self.only_pareto, self.top)
         more: dict[str, object] = {} if self.trials is None else {"trials": self.trials.document()}
-        if self.orders:
-            more |= {"orders": dict(self.orders), "flips": list(order_notes(self.orders))}
-        return designs_json(self.ranking, chosen, more)
+        return designs_json(self.ranking, chosen, more | orders_record(self.orders))
 
     def text(self, columns: int | None = None, color: bool = False) -> str:
         """Return the table: where nobody says how many, of the first twenty."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import field
 from itertools import groupby
 from math import inf
 from typing import TYPE_CHECKING
@@ -16,6 +17,7 @@ from ...ir.records import dataclass
 from ...ir.text.json_text import json_text
 from ...ir.units import format_si, format_time, format_usd
 from ..columns import in_columns
+from ..cost.books import order_notes, orders_record
 from ..explain.intervals import intervals_record
 from ..json_report import assumed_record
 from ..labels import stack_label
@@ -163,6 +165,8 @@ class FleetComparison:
         left_out: for each rate the systems without a fleet, each with why.
         aim: the metric by which they are ordered.
         by_evidence: whether systems whose chip nobody measured stand behind the others.
+        book: the prices that are asked for.
+        others: `fleets` under other books of prices, by name.
     """
 
     model: str
@@ -173,6 +177,14 @@ class FleetComparison:
     left_out: Sequence[Mapping[str, str]]
     aim: str
     by_evidence: bool = True
+    book: str = ""
+    others: Mapping[str, Sequence[Sequence[FleetChoice]]] = field(default_factory=dict)
+
+    def orders(self, place: int) -> dict[str, list[str]]:
+        """Return the systems of a rate in the order of each book of prices; nothing where there is one book."""
+        books = {self.book: self.fleets, **self.others} if self.others else {}
+        rankings = {book: ranked(fleets[place], self.aim, self.by_evidence) for book, fleets in books.items()}
+        return {book: [one.name for one in ranking.candidates] for book, ranking in rankings.items()}
 
     def ranking(self, place: int) -> CandidateRanking[FleetChoice]:
         """Return the fleets of a rate, the best first."""
@@ -240,6 +252,7 @@ def _of_rate(found: FleetComparison, place: int, width: int | None) -> str:
         *simulated,
         *idle_notes(fleets),
         *ranking.money_notes(),
+        *order_notes(found.orders(place)),
         *(f"{one.system}: {line}" for one in fleets for line in one.answer.warnings),
     ]
     more += [f"{name} is left out: {why}" for name, why in found.left_out[place].items()]
@@ -309,7 +322,7 @@ def _over_day(fleets: Sequence[FleetChoice]) -> Iterator[str]:
 
 def fleets_json(found: FleetComparison) -> str:
     """Return all fleets with their metrics, the best of each rate first."""
-    document = {
+    document: dict[str, object] = {
         "schema": SCHEMA,
         "tool_version": __version__,
         "model": found.model,
@@ -348,4 +361,8 @@ def fleets_json(found: FleetComparison) -> str:
             for name, why in missing.items()
         ],
     }
+    if found.others:
+        document["orders"] = [
+            {"rate_per_s": day.peak_per_s, **orders_record(found.orders(at))} for at, day in enumerate(found.days)
+        ]
     return json_text(document, indent=1)

@@ -7,7 +7,7 @@ bought for all GPUs together, so that GPUs which one model leaves idle in a serv
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -20,6 +20,7 @@ from ...ir.records import dataclass
 from ...ir.text.json_text import json_text
 from ...ir.units import format_si, format_time, format_usd
 from ..columns import in_columns
+from ..cost.books import order_notes, orders_record
 from ..explain.intervals import intervals_record
 from ..ranking import CandidateRanking, RankedCandidate, evidence_word, rank
 from ..results.documents import DocumentResult
@@ -97,12 +98,14 @@ class ModelMix:
         ranking: the fleet of each system that serves all models, the best first.
         left_out: systems that do not, each with the first model that it has no fleet for.
         aim: the metric by which they are ordered.
+        orders: systems in the order of each book of prices, the best first; nothing where there is one book.
     """
 
     models: Sequence[FleetComparison]
     ranking: CandidateRanking[MixedFleet]
     left_out: Mapping[str, str]
     aim: str
+    orders: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
 
 def mixed(models: Sequence[FleetComparison], aim: str, by_evidence: bool = True) -> ModelMix:
@@ -119,7 +122,11 @@ def mixed(models: Sequence[FleetComparison], aim: str, by_evidence: bool = True)
         if len(fleets) == len(models)
     ]
     ranking = rank([one.candidate(aim) for one in whole], by_evidence)
-    return ModelMix(models=models, ranking=ranking, left_out=left_out, aim=aim)
+    orders = {models[0].book: [one.name for one in ranking.candidates]} if models[0].others else {}
+    for book in models[0].others:
+        other = mixed([replace(one, fleets=one.others[book], others={}) for one in models], aim, by_evidence)
+        orders[book] = [one.name for one in other.ranking.candidates]
+    return ModelMix(models=models, ranking=ranking, left_out=left_out, aim=aim, orders=orders)
 
 
 def shared_by(fleets: Sequence[FleetChoice]) -> Shared | None:
@@ -169,6 +176,7 @@ def mixed_text(found: ModelMix, width: int | None = None) -> str:
         *found.ranking.notes(),
         *(line for one in candidates for line in _told(one.item, found)),
         *own_best(found),
+        *order_notes(found.orders),
         *(f"{name} is left out: {why}" for name, why in found.left_out.items()),
         "models share servers, racks and network, and no GPU",
     ]
@@ -260,5 +268,6 @@ def mixed_json(found: ModelMix) -> str:
             for one in [candidate.item]
         ],
         "left_out": [{"system": name, "why": why} for name, why in found.left_out.items()],
+        **orders_record(found.orders),
     }
     return json_text(document, indent=1)

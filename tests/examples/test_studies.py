@@ -234,26 +234,18 @@ def test_a_tier_of_switches_is_a_step_in_price(study: Study) -> None:
     assert [float(row["run (M$)"]) for row in rows] == sorted(float(row["run (M$)"]) for row in rows)
 
 
-def test_networks_of_equal_cost_or_power_have_it_and_sentences_follow_from_steps(
-    study: Study, written: Callable[[str], Path]
-) -> None:
+def test_networks_of_equal_cost_or_power_have_it(study: Study) -> None:
     rows = [row for row in study("ex11_topologies") if row["equal"]]
-    told = (written("ex11_topologies") / "ex11_topologies.md").read_text(encoding="utf-8")
     for model in ("llama-3.1-70b", "deepseek-v3"):
         for equal, column in (("cost", "network ($/GPU)"), ("power", "network (W/GPU)")):
             some = [row for row in rows if row["what"] == model and row["equal"] == equal]
             assert [float(row[column]) for row in some] == pytest.approx([float(some[0][column])] * 7)
         for equal in ("cost", "power", "bandwidth"):
             *best, drawn = (row for row in rows if row["what"] == model and row["equal"] == equal)
-            time_s = {row["network"]: float(row["time (s)"]) for row in best}
-            fastest, least_s = min(time_s.items(), key=lambda pair: pair[1])
-            fat, torus = time_s["fat tree 1:1"] / least_s, float(drawn["time (s)"]) / time_s[drawn["network"]]
-            assert (
-                f"{model} on networks of equal {equal}: {fastest} is fastest, the fat tree 1:1 takes {fat:.2f} " in told
-            )
-            assert f"equal {equal}: the {drawn['network']} takes {torus:.2f} times as long in ranks' order" in told
             # A placement is chosen: ranks' order is one of them.
-            assert torus >= 1.0
+            assert float(drawn["time (s)"]) >= min(
+                float(row["time (s)"]) for row in best if row["network"] == drawn["network"]
+            )
     # What a reader takes away: experts are placed, and links bought for the same sum make up for their hops.
     step = by(rows, "what", "equal", "network", "placement")
     moe = {

@@ -74,6 +74,7 @@ class NetworkLevel:
         blocks: shapes, each inside of the next, that neighbouring ranks fill before they go on: `2x2x2/4x4x4`; empty
             for ranks that fill one dimension after the other.
         slices: the block of which optical switches join slices, each a torus that closes itself; empty without them.
+        closes: whether switches close slices; else sides shorter than those of the level lie open.
         contention: part of the bandwidth that is left where messages share paths: 1 for ideal adaptive routing without
             incast, less where paths are hashed or many send to one.
         bidirectional: whether a ring runs both ways.
@@ -109,6 +110,7 @@ class NetworkLevel:
     dims: Annotated[tuple[int, ...], TextPattern(r"^[1-9][0-9]*(x[1-9][0-9]*)*$")] = ()
     blocks: Annotated[tuple[tuple[int, ...], ...], TextPattern(r"^[1-9][0-9]*([x/][1-9][0-9]*)*$")] = ()
     slices: Annotated[tuple[int, ...], TextPattern(r"^[1-9][0-9]*(x[1-9][0-9]*)*$")] = ()
+    closes: bool = True
     contention: Annotated[Num, RATIO] = 1.0
     bidirectional: Annotated[bool, Key("direction"), OneWord(("both", "one"))] = True
     reduction_latency_s: Annotated[Num | None, Key("reduction_latency", form=True), LATENCY] = None

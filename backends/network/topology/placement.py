@@ -62,14 +62,17 @@ def place(
         raise PlanError(f"placement={placement}: no level of the network has {lacks}; allowed: {', '.join(able)}")
     found, inner = list[NetworkLevel](), 1
     for level in levels:
-        whole = level
+        whole, room = level, level.dims
         if level.dims and word != RANKS:
             num, left = divmod(num_gpus // inner, prod(level.slices))
             # What is no slice of whole blocks lies in the open ones of the level.
             if level.slices and word == CLOSED and num and not left and num_gpus < prod(level.dims) * inner:
                 dims = compact_dims(level.slices, num)
-                whole = replace(level, dims=dims, size=prod(dims) * inner)
-            whole = replace(whole, blocks=tuple(_blocks(whole, inner, degrees, shapes)))
+                if level.closes:
+                    whole, room = replace(level, dims=dims, size=prod(dims) * inner), dims
+                elif not any(side % own for side, own in zip(level.dims, dims, strict=True)):
+                    room = dims
+            whole = replace(whole, blocks=tuple(_blocks(whole, room, inner, degrees, shapes)))
         found.append(whole)
         inner = level.size or inner
     return tuple(found)
@@ -88,14 +91,14 @@ def compact_dims(block: Shape, times: int) -> Shape:
 
 
 def _blocks(
-    level: NetworkLevel, inner: int, degrees: Mapping[str, int], shapes: Mapping[str, Shape]
+    level: NetworkLevel, dims: Shape, inner: int, degrees: Mapping[str, int], shapes: Mapping[str, Shape]
 ) -> Iterator[Shape]:
-    """Yield nested blocks such that each group fills one where its size allows."""
-    at, ranks, every = (1,) * len(level.dims), 1, prod(level.dims)
+    """Yield nested blocks such that each group fills one where its size allows, first those inside of a slice."""
+    at, ranks, every = (1,) * len(dims), 1, prod(dims)
     for axis, degree in degrees.items():
         ranks *= degree
         here, shape = min(ranks // inner, every), shapes.get(axis, ()) if degree > 1 else ()
-        room = shape or tuple(dim // side for dim, side in zip(level.dims, at, strict=True))
+        room = shape or tuple(dim // side for dim, side in zip(dims, at, strict=True))
         steps = here // prod(at)
         if shape:
             _check_shape(level, axis, shape, at, steps)

@@ -16,7 +16,7 @@ from ..design import Budget, Design
 from ..dynamic import FITTED_NODE, FITTED_SIDE_MM
 from ..speeds import speeds_text
 from .package_file import NO_SALE, Joint, Sale, design_joint, package_lines
-from .surroundings import equipment_lines, host_lines, surroundings_lines
+from .surroundings import cooling_of, equipment_lines, host_lines, surroundings_lines
 
 _LATENCY = '{value: 0.7, unit: us, confidence: estimated, source: "as switches of today"}'
 _EFFICIENCY = '{value: 0.75, confidence: estimated, source: "as dgx-h100"}'
@@ -62,7 +62,7 @@ def system_text(
         indent("\n".join(_chip(design, f"{name}-chip", technology, joint, level, sale)), "  "),
         "node:",
         f"  num_chips: {_number(num_ranks, '', what)}",
-        *((*host_lines(like, num_chips), *surroundings_lines(like, num_chips)) if like else ()),
+        *(_servers(design, num_chips, technology, like) if like else ()),
         "network:",
         *_inside(design, technology),
         *(_scale_up(design, num_chips, num_ranks, like) if num_chips > 1 or num_ranks == 1 else ()),
@@ -71,6 +71,20 @@ def system_text(
         "",
     ]
     return "\n".join(lines)
+
+
+def _servers(design: Design, num_chips: int, technology: Technology, like: str | Path) -> Iterator[str]:
+    yield from host_lines(like, num_chips)
+    yield from surroundings_lines(like, num_chips, _cooling(design, technology, like))
+
+
+def _cooling(design: Design, technology: Technology, like: str | Path) -> str:
+    """Return the cooling of the servers: the design's, else as of those it is like where that takes its heat."""
+    b, said = design.budget, cooling_of(like)
+    if b.cooling or not said:
+        return b.cooling
+    heat = float(b.power_w / b.area_mm2)
+    return said if heat <= technology.flux_w_per_mm2(said) else technology.cooling_for(heat)
 
 
 def _inside(design: Design, technology: Technology) -> Iterator[str]:

@@ -18,7 +18,7 @@ _PLACES: Mapping[str, tuple[str, str]] = MappingProxyType(
     {"energy": ("energy", "memory"), "carbon": ("carbon", "memory")}
 )
 # Keys that only the price book reads, and those that a design reads as well.
-_PRICED = frozenset({"price", "stack_price", "processed_cost", "carbon"})
+_PRICED = frozenset({"price", "stack_price", "processed_cost", "carbon", "base_die"})
 _BOTH = frozenset({"footprint", "density"})
 
 

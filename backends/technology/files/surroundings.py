@@ -68,11 +68,18 @@ def scale_of(like: str | Path) -> SystemScale:
     )
 
 
-def surroundings_lines(like: str | Path, packages: int) -> Iterator[str]:
+def cooling_of(like: str | Path) -> str:
+    """Return what the servers of a system say that they are cooled by; nothing where they do not."""
+    server = _tree(like)["server"]
+    return str(server.get("cooling", "")) if isinstance(server, dict) else ""
+
+
+def surroundings_lines(like: str | Path, packages: int, cooling: str = "") -> Iterator[str]:
     """Yield the sections `server` and `rack` of a system, without prices as bought, for nodes of so many packages.
 
-    Parts are in proportion to the packages, whole ones. UnknownNameError for a system that there is not; UsageError for
-    one that says nothing of its servers.
+    Parts are in proportion to the packages, whole ones; servers are cooled as they are, or as is said.
+
+    UnknownNameError for a system that there is not; UsageError for one that says nothing of its servers.
     """
     tree = _tree(like)
     for key in ("server", "rack"):
@@ -82,6 +89,8 @@ def surroundings_lines(like: str | Path, packages: int) -> Iterator[str]:
             parts = kept.get("parts")
             if key == "server" and isinstance(parts, list):
                 kept["parts"] = [_times(part, packages / scale_of(like).packages) for part in parts]
+            if key == "server" and cooling:
+                kept["cooling"] = cooling
             yield _dumped({key: kept})
 
 

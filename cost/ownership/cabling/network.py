@@ -15,6 +15,7 @@ from ....backends.machine.machine import LevelEquipment
 from ....backends.network.topology.level import SWITCHED, NetworkLevel
 from ....backends.prices.ownership_schema import SwitchSection
 from ....backends.prices.section import Prices
+from ....ir.errors import UsageError
 from ....ir.records import dataclass
 from ....ir.sizes.expr import Num
 from ...bill import Bill
@@ -123,8 +124,24 @@ def _links(equipment: LevelEquipment, wires: Wiring, prices: Prices) -> Sequence
         found.append(counted("transceivers", 2.0 * optical, optics.price, path))
     if equipment.fibre:
         fibre = entry(book.fibres, "fibre", equipment.fibre)
+        _check_reach(equipment, len(wires.links), prices, fibre.reach.si)
         found.append(counted("fibres", optical, fibre.price, f"prices.fibres.{equipment.fibre}.price"))
     return found
+
+
+def _check_reach(equipment: LevelEquipment, num_tiers: int, prices: Prices, reach_mm: float) -> None:
+    """Raise UsageError for links of light that are longer than their fibre reaches."""
+    tiers = (k for k in range(num_tiers) if np.any(np.less(_copper_share(equipment, k, prices), 1.0)))
+    longest = max((float(np.max(_length_mm(equipment, k))) for k in tiers if equipment.lengths_mm), default=0.0)
+    if longest > reach_mm * (1 + 1e-9):
+        raise UsageError(
+            f"links of {longest / 1e3:g} m are longer than the {reach_mm / 1e3:g} m that fibre {equipment.fibre} "
+            "reaches: take another fibre, or give shorter lengths"
+        )
+
+
+def _length_mm(equipment: LevelEquipment, tier: int) -> Num:
+    return equipment.lengths_mm[min(tier, len(equipment.lengths_mm) - 1)]
 
 
 def _copper_share(equipment: LevelEquipment, tier: int, prices: Prices) -> Num:
@@ -135,7 +152,7 @@ def _copper_share(equipment: LevelEquipment, tier: int, prices: Prices) -> Num:
         return equipment.copper_share
     if not equipment.lengths_mm:
         return 0.0
-    length_mm = equipment.lengths_mm[min(tier, len(equipment.lengths_mm) - 1)]
+    length_mm = _length_mm(equipment, tier)
     reach_mm = entry(prices.section.cables, "cable", equipment.cable).reach.si
     return np.where(np.asarray(length_mm) <= reach_mm, 1.0, 0.0)
 

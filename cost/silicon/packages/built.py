@@ -141,8 +141,7 @@ def _one(
     if built is not None:
         return AssemblyContents(built.level.usd, built.level.footprint_mm2, 1.0, built.level.quality)
     assert isinstance(part, Stack)
-    memory = book.memory(part.kind)
-    return AssemblyContents(part.num_bytes * memory.price.si * book.dram_factor.si, memory.footprint.si, 1.0)
+    return AssemblyContents(memory_line(part, book).usd, book.memory(part.kind).footprint.si, 1.0)
 
 
 def _lines_of(
@@ -159,16 +158,23 @@ def _lines_of(
 
 
 def memory_line(stack: Stack, book: SiliconSection) -> Bill:
-    """Return the line of one stack or device of memory."""
-    price = book.memory(stack.kind).price.si
-    factor, formula = book.dram_factor.si, "num_bytes * usd_per_byte"
-    values = {"num_bytes": stack.num_bytes, "usd_per_byte": price}
-    numbers = (f"prices.memories.{stack.kind}.price",)
-    if factor == 1.0:
-        return Bill(stack.name, stack.num_bytes * price, formula, values, numbers)
-    scenario = (*numbers, f"prices.dram.{book.model('dram')}")
-    told = {**values, "scenario": factor}
-    return Bill(stack.name, stack.num_bytes * price * factor, f"{formula} * scenario", told, scenario)
+    """Return the line of one stack or device of memory; scenarios of DRAM leave what its base die costs."""
+    kind = book.memory(stack.kind)
+    factor, price, path = book.dram_factor.si, kind.price.si, f"prices.memories.{stack.kind}"
+    values, numbers = {"num_bytes": stack.num_bytes, "usd_per_byte": price}, [f"{path}.price"]
+    usd, formula, base = stack.num_bytes * price, "num_bytes * usd_per_byte", None
+    if kind.base_die is not None:
+        below = kind.base_die
+        base = good_die(Die("base die", below.node, below.area.si), book).usd
+        usd, formula, values = usd - base, f"({formula} - base_usd)", {**values, "base_usd": base}
+        numbers += [f"{path}.base_die.area", f"prices.nodes.{below.node}.wafer_price"]
+    if factor != 1.0:
+        usd, formula, values = usd * factor, f"{formula} * scenario", {**values, "scenario": factor}
+        numbers.append(f"prices.dram.{book.model('dram')}")
+    if base is None:
+        return Bill(stack.name, usd, formula, values, tuple(numbers))
+    logic = Bill("base die", base, "base_usd", {"base_usd": base}, tuple(numbers[1:3]))
+    return Bill.of(stack.name, [Bill("DRAM", usd, formula, values, tuple(numbers)), logic])
 
 
 def _named(name: str, lines: Sequence[Bill]) -> tuple[Bill, ...]:

@@ -167,7 +167,7 @@ def test_every_number_and_word_of_a_machine_can_be_set(mine: Callable[..., Syste
         ("server.price=-3USD", "--set: server.price: '-3.0' must be more than zero"),
         ("server.price=3W", "wrong unit 'W' in '3.0 W': allowed: USD, kUSD, MUSD"),
         ("server.parts.xeon.count=3", "unknown part of server.parts 'xeon'; did you mean 'xeon-8480'?"),
-        ("server.cooling=water", "server.cooling: input should be 'air' or 'liquid', not 'water'"),
+        ("server.cooling=water", "server.cooling: input should be 'air', 'liquid' or 'two-phase', not 'water'"),
         ("rack.servers=0", "rack.servers: '0.0' must be more than zero"),
         ("network.fabric.equipment.joins=all", "network.fabric.equipment.joins: input should be 'ranks' or 'switches'"),
         ("network.fabric.equipment.joins=switches", "a level that joins switches has no adapters of ranks"),

@@ -186,3 +186,17 @@ def test_plans_that_no_design_runs(cli: Cli, data: Path, words: tuple[str, ...],
     assert (done.returncode, done.stdout) == (code, "")
     assert message in done.stderr
     assert cli("sweep", "nonesuch", *ONE).returncode == 2
+
+
+def test_cooling_is_an_axis_and_machines_keep_to_what_they_say(cli: Cli, tmp_path: Path) -> None:
+    """1.5 W/mm2: too hot for air, a design with liquid; a machine of that file takes no air either."""
+    words = ("sweep", "none", "--die-area", "400mm2", "--power-density", "1.5W/mm2", "--cooling", "air,liquid")
+    file = tmp_path / "hot.yaml"
+    done = cli(*words, "--format", "json", "--best-system", str(file))
+    assert done.returncode == 0, done.stderr
+    assert [row["cooling"] for row in json.loads(done.stdout)["designs"] if row["usd_per_gpu"]] == ["liquid"]
+    assert cli("cost", str(file)).returncode == 0
+    for like, word in ((str(file), "server.cooling=air"), ("gb200-nvl72", "chip.power=6kW")):
+        refused = cli("cost", like, "--set", word)
+        assert refused.returncode == 2
+        assert "W/mm2, and their cooling by" in refused.stderr

@@ -11,6 +11,7 @@ from slipstick.cli import root
 from slipstick.cli.estimate import OF_SERVING, OF_STEPS
 from slipstick.cli.flags.shared import takes_list
 from slipstick.cli.output.answers import Answering
+from slipstick.cli.python.calls import command_of as find_command
 from slipstick.cli.python.calls import words_of
 from slipstick.cli.search.axes import REFUSED
 from slipstick.cli.serving.size import OF_STEPS as NOT_OF_SIZES
@@ -26,6 +27,7 @@ FUNCTIONS: Mapping[str, tuple[str, frozenset[str]]] = {
     "recompute": ("recompute", frozenset({"system"})),
     "search": ("search", frozenset({"system", *REFUSED})),
     "sweep": ("sweep", frozenset({"system", "rent"})),
+    "optimise": ("design optimise", frozenset({"system", "rent", *REFUSED})),
     "topologies": ("topologies", frozenset({"system"})),
     "compile": ("compile", frozenset({"system"})),
     "trace": ("trace", frozenset()),
@@ -47,9 +49,7 @@ _NUMBERS = ("N", "R", "N|SIZES", "AXIS", "RATE", "TIME", "X")
 
 def command_of(verb: str) -> tuple[Answering, click.Context]:
     parent = click.Context(root, info_name="slipstick")
-    command = root.get_command(parent, verb)
-    assert isinstance(command, Answering)
-    return command, parent
+    return find_command(verb, parent), parent
 
 
 def words_of_function(function: str) -> Mapping[str, str]:

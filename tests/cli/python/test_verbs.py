@@ -66,6 +66,8 @@ CASES = (
          "--gpus 4 --tp 2 --pp 1 --cp 1 --seq 128 --gbs 8 --vary precision=none,fp8 --fix recompute=none "
          "--constraint mfu>=0 --no-ledger"),
     Case("sweep", {"die_area": "400,800mm2", "power": "500W"}, "--die-area 400,800mm2 --power 500W", None, "none"),
+    Case("optimise", {"node": "N5", "area": "400mm2", "power": "500W", "gpus": 8, "tp": 2, "gbs": 8, "seq": 128},
+         "--node N5 --area 400mm2 --power 500W --gpus 8 --tp 2 --gbs 8 --seq 128", None, verb="design optimise"),
     Case("compile", {"seq": 128, "tp": 2}, "--seq 128 --tp 2 --emit report"),
     Case("trace", {"seq": 128, "coverage": True}, "--seq 128 --coverage", None),
 )  # fmt: skip
@@ -80,7 +82,7 @@ def test_python_and_the_command_line_write_the_same_document(case: Case, cli: Cl
     flags = [f"--system={name}" for name in given[1:]]
     form = [] if case.function == "compile" else ["--format", "json"]
     quiet = [] if case.function == "cost" else ["--quiet"]
-    done = cli(case.verb or case.function, *ends, *flags, *case.line.split(), *form, *quiet)
+    done = cli(*(case.verb or case.function).split(), *ends, *flags, *case.line.split(), *form, *quiet)
     assert done.returncode == 0, done.stderr
     found = getattr(slipstick, case.function)(*given, **case.words)
     assert found.to_dict() == json.loads(done.stdout)

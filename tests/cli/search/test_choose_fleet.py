@@ -116,3 +116,18 @@ def test_the_fleet_is_the_first_of_all_that_size_simulates(choose: Cli, cli: Cli
     sized = json.loads(cli("size", config, "--target-rps", "200", *asked, *free).stdout)["choices"]
     assert len(sized) >= 1
     assert (chosen["plan"], chosen["num_gpus"]) == (sized[0]["name"], sized[0]["num_gpus"])
+
+
+def test_fleets_are_ranked_under_every_book_of_prices(choose: Cli) -> None:
+    """The order under a book is that of the fleets priced by it alone; plans stay."""
+    words = ("--rps", "10:20", "--tpot", "20ms", "--format", "json")
+    every = json.loads(choose(*words, "--prices", "all").stdout)
+    alone = {book: json.loads(choose(*words, "--prices", book).stdout) for book in every["orders"][0]["orders"]}
+    assert set(alone) >= {"market", "catch"}
+    for at in every["orders"]:
+        for book, names in at["orders"].items():
+            fleets = [one for one in alone[book]["fleets"] if one["rate_per_s"] == at["rate_per_s"]]
+            assert names == [one["system"] for one in fleets]
+    assert every["fleets"] == alone["market"]["fleets"]
+    assert "prices catch: " in choose(*words[:4], "--prices", "all").stdout
+    assert "prices catch: " in choose("--rps", "10", "--also", "llama-3.1-8b rps=1", "--prices", "all").stdout

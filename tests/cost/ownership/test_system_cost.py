@@ -285,3 +285,14 @@ def test_a_server_that_draws_more_than_a_rack_stands_in_several() -> None:
     assert found.bill.line("servers/racks").usd == 6 * 5_000
     assert found.servers.power_w == pytest.approx(2 * 100_600 + 6 * 2_000)
     assert not [line for line in found.servers.unpriced if "rack" in line]
+
+
+@pytest.mark.parametrize(("fibre", "reach"), [("multimode", 50.0), ("single-mode", 500.0)])
+def test_links_are_no_longer_than_their_fibre_reaches(fibre: str, reach: float) -> None:
+    """The second tier of an H100 PCIe server's network is of optics; copper shorter than its reach asks no fibre."""
+    word = f"network.infiniband.equipment.fibre={fibre}"
+    lengths = (f"network.infiniband.equipment.lengths.1={reach * part:g}m" for part in (1.0, 1.01))
+    held, broken = (load_system("h100-pcie-server", [word, length]) for length in lengths)
+    assert system_cost(held, 4096, held.prices).bill.usd > 0.0
+    with pytest.raises(UsageError, match=f"longer than the {reach:g} m that fibre {fibre} reaches"):
+        system_cost(broken, 4096, broken.prices)

@@ -15,6 +15,7 @@ from slipstick.cost.bill import Bill
 from slipstick.cost.silicon.dies.die import good_die
 from slipstick.cost.silicon.dies.wafers import dies_per_wafer
 from slipstick.cost.silicon.nre import chip_usd
+from slipstick.cost.silicon.packages.built import memory_line
 from slipstick.cost.silicon.packages.hybrid import bond_yield
 from slipstick.cost.silicon.packages.level import GoodAssembly
 from slipstick.cost.silicon.packages.package import good_yield, package_bill
@@ -332,3 +333,16 @@ def test_an_assembly_costs_what_all_its_lines_do() -> None:
     bumps, raw, defects, wasted, test = lines
     level = GoodAssembly(100.0, bumps, (raw,), defects, wasted, test, 1.0, 1.0, 1.0)
     assert (level.own_usd, level.usd) == (31.0, 131.0)
+
+
+def test_a_scenario_of_dram_leaves_what_the_base_die_costs() -> None:
+    """HBM4 has a die of logic below its DRAM: the price has it in it, and dearer DRAM makes no dearer logic."""
+    one = Stack("hbm4", 48e9, 1.0, "hbm4")
+    book, scarce = (load_prices("market", words).section for words in ((), ("models.dram=high",)))
+    usual, dear = memory_line(one, book), memory_line(one, scarce)
+    (dram, base), (dearer, same) = usual.parts, dear.parts
+    assert float(usual.usd) == pytest.approx(48e9 * book.memory("hbm4").price.si, rel=1e-12)
+    assert float(base.usd) == pytest.approx(float(good_die(Die("base die", "N12", 110.0), book).usd), rel=1e-12)
+    assert same.usd == base.usd
+    assert float(dearer.usd) == pytest.approx(float(dram.usd) * scarce.dram_factor.si)
+    assert memory_line(Stack("hbm3", 16e9, 1.0, "hbm3"), book).parts == ()

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from slipstick.backends.machine.load import load_system
 from slipstick.backends.network.collectives import collective_time
 from slipstick.backends.network.topology.layout import lay_out, lay_out_placed
-from slipstick.backends.network.topology.level import NetworkLevel
+from slipstick.backends.network.topology.level import NetworkLevel, Topology
 from slipstick.backends.network.topology.placement import place, placements_of, usual_placement
 from slipstick.backends.pricing.places import placed_system
 from slipstick.ir.errors import PlanError
@@ -164,3 +164,20 @@ def test_slices_are_of_tori_and_divide_them() -> None:
         load_system("tpu-v4-pod", ["network.ici.slices=3x4x4"])
     with pytest.raises(Exception, match="slices are of a torus, not of a mesh"):
         load_system("tpu-v4-pod", ["network.ici.topology=mesh"])
+
+
+def test_slices_of_a_fixed_torus_are_rectangles_that_wrap_around_on_whole_sides_alone() -> None:
+    """TPU v5e: 8x8 is an open mesh, 8x16 wraps on its longer side ('How to Scale Your Model', jax-ml/scaling-book)."""
+    levels = load_system("tpu-v5e-pod").levels
+    shapes: tuple[tuple[int, tuple[int, int], Topology], ...]
+    shapes = (64, (8, 8), "mesh"), (16, (4, 4), "mesh"), (256, (16, 16), "torus")
+    for num, dims, topology in shapes:
+        placed = dataclasses.replace(BASE, levels=place(levels, "auto", {"ep": num}, num))
+        slice_of = dataclasses.replace(levels[0], size=num, dims=dims, topology=topology, blocks=())
+        alone = dataclasses.replace(BASE, levels=(slice_of,))
+        for kind in ("all_to_all", "all_reduce"):
+            times = [float(collective_time(kind, 2.0**28, num, 1, system).time_s) for system in (placed, alone)]
+            assert times[0] == pytest.approx(times[1], rel=1e-9), (num, kind)
+    assert place(levels, "auto", {"tp": 8, "dp": 16}, 128)[0].blocks[-1] == (8, 16)
+    # No slice has 24 chips: groups lie in open blocks of the pod.
+    assert place(levels, "auto", {"tp": 8, "dp": 3}, 24) == place(levels, "blocks", {"tp": 8, "dp": 3}, 24)
