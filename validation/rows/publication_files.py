@@ -8,7 +8,8 @@ from functools import cache, reduce
 from pathlib import Path
 
 from ...backends.machine.files.faults import FileFault, FileOrigin, all_of, in_files
-from ...backends.machine.files.section import Section, section_of
+from ...backends.machine.files.section import inside
+from ...backends.machine.files.shapes import Intake
 from ...backends.machine.files.system_tree import read_tree
 from ...ir.errors import did_you_mean
 from ...ir.text.untrusted import read_settings
@@ -16,8 +17,6 @@ from .formulas import columns_of
 from .publications import FORMULA, KnownCells, Publication, Rule
 
 COMMON = Path(__file__).with_name("common.yaml")
-# Where the tree of a file lies in its section.
-_TOP = "publications"
 # Columns that judges read beside those of numbers; a table need not have them.
 SETTINGS = frozenset(
     (
@@ -32,16 +31,10 @@ SETTINGS = frozenset(
 )  # fmt: skip
 
 
-class PublicationFile(Section):
-    """Publications by the names of their data sets, or by patterns of these."""
-
-    publications: dict[str, Publication]
-
-
 @cache
 def common() -> Publication:
     """Return what is known of every table."""
-    return _read(COMMON).publications["*"]
+    return _read(COMMON)["*"]
 
 
 def publications_beside(table: Path, columns: Iterable[str], data_sets: Sequence[str]) -> Callable[[str], Publication]:
@@ -50,7 +43,7 @@ def publications_beside(table: Path, columns: Iterable[str], data_sets: Sequence
     SystemFileError lists what is wrong with the file beside the table: keys, columns and data sets that are not there.
     """
     path = table.with_suffix(".yaml")
-    own = _read(path).publications if path != table and path.is_file() else {}
+    own = _read(path) if path != table and path.is_file() else {}
     faults = [*_unused(own, data_sets), *_unknown(own, {*columns, *SETTINGS})]
     if faults:
         raise all_of(f"'{path}', which says what is known of {table.name},", faults, _lines(path))
@@ -63,13 +56,17 @@ def publications_beside(table: Path, columns: Iterable[str], data_sets: Sequence
     return of
 
 
-def _read(path: Path) -> PublicationFile:
+def _read(path: Path) -> dict[str, Publication]:
+    intake, form = Intake(), inside(Publication)
     tree = read_tree(read_settings(path), str(path))
-    return section_of(PublicationFile, {_TOP: tree}, f"'{path}'", _lines(path))
+    found = {name: form.read(one, (name,), name, intake) for name, one in tree.items()}
+    if intake.faults:
+        raise all_of(f"'{path}'", intake.faults, _lines(path))
+    return {name: one for name, one in found.items() if one is not None}
 
 
 def _lines(path: Path) -> Callable[[FileFault], str]:
-    return in_files([FileOrigin((_TOP,), str(path), path)])
+    return in_files([FileOrigin((), str(path), path)])
 
 
 def _unused(own: dict[str, Publication], data_sets: Sequence[str]) -> Iterator[FileFault]:
@@ -77,7 +74,7 @@ def _unused(own: dict[str, Publication], data_sets: Sequence[str]) -> Iterator[F
     for name in own:
         if not any(fnmatchcase(data_set, name) for data_set in known):
             near = did_you_mean(name, known)
-            yield FileFault((_TOP, name), name, f"no row has this data set{near} data sets are {', '.join(known)}")
+            yield FileFault((name,), name, f"no row has this data set{near} data sets are {', '.join(known)}")
 
 
 def _unknown(own: dict[str, Publication], columns: set[str]) -> Iterator[FileFault]:
@@ -92,7 +89,7 @@ def _unknown(own: dict[str, Publication], columns: set[str]) -> Iterator[FileFau
                         near = did_you_mean(column, sorted(known))
                         path = f"{name}.{key}.{place}.{'.'.join(below)}"
                         what = f"no column is '{column}'{near} columns are {', '.join(sorted(known))}"
-                        yield FileFault((_TOP, name, key, place, *below), path, what)
+                        yield FileFault((name, key, place, *below), path, what)
 
 
 def _columns(rule: Rule) -> Iterator[tuple[tuple[str, str], str]]:
