@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from slipstick.frontend.exported import load_exported, trace_graph
     from slipstick.frontend.runs.model_run import ModelRun
     from slipstick.frontend.semantic.costs import register_cost
-    from slipstick.ir.build import GraphBuilder
+    from slipstick.ir.editing.build import GraphBuilder
     from slipstick.ir.errors import SlipstickError
     from slipstick.ir.graph import Graph, Workload
     from slipstick.ir.plan import Defaults, Family, Plan, PlanTable, PlanWords, make_plan, plan_of
@@ -124,7 +124,7 @@ _MODULE_OF = {
     "Estimates": "slipstick.driver",
     "Family": "slipstick.ir.plan",
     "Graph": "slipstick.ir.graph",
-    "GraphBuilder": "slipstick.ir.build",
+    "GraphBuilder": "slipstick.ir.editing.build",
     "GraphCache": "slipstick.frontend",
     "Lowered": "slipstick.driver",
     "MachineEstimates": "slipstick.driver",

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import ClassVar
 
+from ..ir.editing.rewriter import RegionRewriter
 from ..ir.graph import Node, Phase, Region, Value, Workload
 from ..ir.ops.tensors.pointwise import AccumulateAttrs
 from ..ir.records import dataclass
-from ..ir.rewriter import RegionRewriter
 from ..ir.types import DType, TensorType
 from .base import RegionPass
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import ClassVar, Generic, TypeVar
 
+from ..ir.editing.rewriter import RegionRewriter
 from ..ir.errors import UsageError
 from ..ir.graph import Attrs, Graph, Node, Region, Workload
 from ..ir.ops import OpClass, Trait, has
 from ..ir.records import dataclass
-from ..ir.rewriter import RegionRewriter
 from ..ir.saved import mark_saved
 
 Match = TypeVar("Match")

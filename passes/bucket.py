@@ -6,13 +6,13 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import ClassVar
 
+from ..ir.editing.rewriter import RegionRewriter
 from ..ir.errors import UnknownNameError
 from ..ir.graph import Graph, Node, Phase, Region, Workload
 from ..ir.ops import Trait, has
 from ..ir.ops.collectives import CollectiveAttrs
 from ..ir.plan import RESHARD
 from ..ir.records import dataclass
-from ..ir.rewriter import RegionRewriter
 from ..ir.saved import mark_saved
 from .base import Pass, PassResult, require_sharded
 from .gathers import casts_parameter, gather_once, gathered_parameters, gathers_parameter

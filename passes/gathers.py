@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TypeAlias
 
+from ..ir.editing.rewriter import RegionRewriter
 from ..ir.graph import Node, Phase, Region, Role
 from ..ir.ops import Trait, has
 from ..ir.ops.collectives import CollectiveAttrs
 from ..ir.ops.quantise import QuantiseAttrs
 from ..ir.placement import CP, UP
-from ..ir.rewriter import RegionRewriter
 from ..ir.sizes.expr import Expr, total
 
 GatheredParameter: TypeAlias = tuple[int, bool]

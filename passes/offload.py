@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence, Set
 from dataclasses import replace
 from typing import ClassVar
 
+from ..ir.editing.rewriter import RegionRewriter
 from ..ir.errors import PlanError
 from ..ir.graph import Graph, Node, Phase, Port, Region, Role, Value, Workload
 from ..ir.layers import layer_names
@@ -13,7 +14,6 @@ from ..ir.ops import OpClass, Trait, has
 from ..ir.ops.host import DOWN, UP, UPDATE
 from ..ir.plan import check_offload
 from ..ir.records import dataclass
-from ..ir.rewriter import RegionRewriter
 from ..ir.saved import mark_saved
 from ..ir.types import TensorType
 from .base import Pass, PassResult, require_sharded

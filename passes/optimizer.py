@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from ..ir.editing.rewriter import RegionRewriter
 from ..ir.errors import PlanError
 from ..ir.graph import Graph, Node, Phase, Region, Value, Workload
 from ..ir.ops.collectives import CollectiveAttrs
@@ -12,7 +13,6 @@ from ..ir.ops.tensors.layout import SliceAttrs
 from ..ir.placement import AXES, AxisGroup, Replicate, Shard, group_axes
 from ..ir.plan.optimizer_states import check_states
 from ..ir.records import dataclass
-from ..ir.rewriter import RegionRewriter
 from ..ir.types import DType
 from .base import Pass, PassResult, require_sharded
 

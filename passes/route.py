@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import ClassVar
 
+from ..ir.editing.rewriter import RegionRewriter
 from ..ir.graph import Graph, Node, Region, Role, Value
 from ..ir.ops import Trait, has
 from ..ir.ops.fused.routing import RoutedAttrs
 from ..ir.plan import CAPACITY
 from ..ir.records import dataclass
-from ..ir.rewriter import RegionRewriter
 from ..ir.sizes.expr import as_dim, as_expr, symbol
 from .base import Pass, PassResult, rewritten
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import ClassVar
 
+from ..ir.editing.rewriter import RegionRewriter
 from ..ir.graph import Graph, Node, Port, Region, Value, Workload
 from ..ir.meaning import In, Meaning, OperatorCall, Out
 from ..ir.ops.collectives import CollectiveAttrs
 from ..ir.ops.tensors.normalize import ReduceAttrs
 from ..ir.placement import CP, REPLICATE, TP, Shard, group_axes
 from ..ir.records import dataclass
-from ..ir.rewriter import RegionRewriter
 from ..ir.sizes.expr import Dim, as_dim, product, symbol
 from ..ir.sizes.shares import evened
 from ..ir.types import DType

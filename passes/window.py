@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import ClassVar, TypeGuard
 
+from ..ir.editing.rewriter import RegionRewriter
 from ..ir.graph import Attrs, Graph, Node, Region, Role, Value, Workload
 from ..ir.meaning import In, Meaning, OperatorCall, Out
 from ..ir.ops import Trait, has
@@ -14,7 +15,6 @@ from ..ir.ops.fused.attention import AttentionAttrs, KvAppendAttrs
 from ..ir.ops.tensors.layout import SliceAttrs
 from ..ir.placement import Shard
 from ..ir.records import dataclass
-from ..ir.rewriter import RegionRewriter
 from ..ir.sizes.expr import Dim, as_dim, as_expr, symbol
 from ..ir.sizes.rounding import smaller
 from .base import Pass, PassResult, rewritten

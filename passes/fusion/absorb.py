@@ -6,6 +6,7 @@ from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import ClassVar, TypeGuard
 
+from ...ir.editing.rewriter import RegionRewriter
 from ...ir.graph import NO_ATTRS, Attrs, Graph, Node, Region, Role, Value, Workload
 from ...ir.meaning import In, Meaning, OperatorCall, Out
 from ...ir.ops import OpClass, Trait, has
@@ -13,7 +14,6 @@ from ...ir.ops.fused.attention import AttentionAttrs
 from ...ir.ops.tensors.layout import ConcatAttrs, SliceAttrs
 from ...ir.ops.tensors.matmul import MatmulAttrs
 from ...ir.records import dataclass
-from ...ir.rewriter import RegionRewriter
 from ...ir.sizes.expr import Dim, as_dim, as_expr
 from ..base import RegionPass
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import ClassVar
 
+from ...ir.editing.rewriter import RegionRewriter
 from ...ir.graph import Node, Region, Role
 from ...ir.meaning import chained
 from ...ir.ops import OpClass, Trait, has
 from ...ir.records import dataclass
-from ...ir.rewriter import RegionRewriter
 from ..base import LossPass
 from .fuse import link_of
 

@@ -6,12 +6,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import ClassVar
 
+from ...ir.editing.rewriter import RegionRewriter
 from ...ir.graph import Node, Region, Value
 from ...ir.meaning import ChainLink, cast_to, chained
 from ...ir.ops import Trait, has
 from ...ir.ops.tensors.pointwise import ElementwiseAttrs
 from ...ir.records import dataclass
-from ...ir.rewriter import RegionRewriter
 from ...ir.sizes.expr import Dim
 from ..base import RegionPass
 

@@ -6,11 +6,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import ClassVar
 
+from ...ir.editing.rewriter import RegionRewriter
 from ...ir.graph import Phase, Region, Role, Workload
 from ...ir.ops import OpClass, Trait, has
 from ...ir.ops.tensors.pointwise import AccumulateAttrs
 from ...ir.records import dataclass
-from ...ir.rewriter import RegionRewriter
 from ..base import RegionPass
 
 _PRODUCTS = (OpClass.MATMUL, OpClass.EXPERTS)

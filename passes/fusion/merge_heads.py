@@ -6,12 +6,12 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import ClassVar
 
+from ...ir.editing.rewriter import RegionRewriter
 from ...ir.graph import NO_ATTRS, Node, Phase, Region, Workload
 from ...ir.meaning import Meaning, OperatorCall, Out
 from ...ir.ops import Trait, has
 from ...ir.ops.tensors.layout import ConcatAttrs, SliceAttrs
 from ...ir.records import dataclass
-from ...ir.rewriter import RegionRewriter
 from ...ir.sizes.expr import total
 from ..base import RegionPass
 

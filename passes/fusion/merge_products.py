@@ -7,6 +7,7 @@ from dataclasses import replace
 from itertools import accumulate
 from typing import ClassVar
 
+from ...ir.editing.rewriter import RegionRewriter
 from ...ir.graph import Node, Region, Role, Value
 from ...ir.meaning import In, Meaning, OperatorCall, Out
 from ...ir.ops import OpClass, has
@@ -14,7 +15,6 @@ from ...ir.ops.tensors.layout import SliceAttrs
 from ...ir.ops.tensors.matmul import MatmulAttrs
 from ...ir.placement import Placement, Shard
 from ...ir.records import dataclass
-from ...ir.rewriter import RegionRewriter
 from ...ir.sizes.expr import Dim, Expr, as_dim, as_expr, symbol, total
 from ...ir.sizes.shares import evened
 from ..base import RegionPass

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import ClassVar
 
+from ...ir.editing.rewriter import RegionRewriter
 from ...ir.graph import Node, Region
 from ...ir.ops import Trait, has
 from ...ir.records import dataclass
-from ...ir.rewriter import RegionRewriter
 from ..base import RegionPass
 from ..routers import routers
 

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import ClassVar
 
+from ...ir.editing.rewriter import RegionRewriter
 from ...ir.graph import Graph, Node, Port, Region, Role, Value
 from ...ir.ops import Trait, has
 from ...ir.records import dataclass
-from ...ir.rewriter import RegionRewriter
 from ..base import Pass, PassResult
 from ..recompute.rerun import needed
 

@@ -6,11 +6,11 @@ from collections.abc import Iterable, Set
 from dataclasses import replace
 from typing import ClassVar
 
+from ...ir.editing.rewriter import RegionRewriter
 from ...ir.graph import Node, Phase, Region, Role, Workload
 from ...ir.ops import Trait, has
 from ...ir.ops.tensors.pointwise import ElementwiseAttrs
 from ...ir.records import dataclass
-from ...ir.rewriter import RegionRewriter
 from ..base import RegionPass
 from ..recompute.rerun import needed
 

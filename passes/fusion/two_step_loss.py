@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import ClassVar
 
+from ...ir.editing.rewriter import RegionRewriter
 from ...ir.graph import Node
 from ...ir.meaning import In, Meaning, OperatorCall, Out
 from ...ir.ops.tensors.normalize import DimAttrs
 from ...ir.records import dataclass
-from ...ir.rewriter import RegionRewriter
 from ..base import LossPass
 
 # What the two nodes compute: the logarithm of a softmax. The loss of that is the loss of the logits.

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import ClassVar
 
+from ...ir.editing.rewriter import RegionRewriter
 from ...ir.errors import NotBuiltError, PlanError
 from ...ir.graph import Attrs, Graph, Node, Region, Value
 from ...ir.ops import Trait, has
@@ -14,7 +15,6 @@ from ...ir.ops.tensors.matmul import MatmulAttrs
 from ...ir.ops.tensors.normalize import DimAttrs
 from ...ir.ops.tensors.pointwise import ElementwiseAttrs
 from ...ir.records import dataclass
-from ...ir.rewriter import RegionRewriter
 from ...ir.types import DType
 from ..base import RegionPass
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import ClassVar
 
+from ...ir.editing.rewriter import RegionRewriter
 from ...ir.errors import PlanError
 from ...ir.graph import Graph, Node, Phase, Port, Region, Role, Run, Value, Workload
 from ...ir.layers import MTP_LAYER
@@ -14,7 +15,6 @@ from ...ir.ops.tensors.matmul import MatmulAttrs
 from ...ir.ops.tensors.normalize import NormAttrs
 from ...ir.ops.tensors.pointwise import ElementwiseAttrs
 from ...ir.records import dataclass
-from ...ir.rewriter import RegionRewriter
 from ...ir.saved import mark_saved
 from ...ir.types import DType, TensorType
 from ..base import Pass, PassResult

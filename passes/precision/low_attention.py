@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from ...ir.editing.rewriter import RegionRewriter
 from ...ir.graph import Node, Phase, Region, Value
 from ...ir.ops import OpClass, Trait, has
 from ...ir.ops.fused.attention import AttentionAttrs
 from ...ir.ops.quantise import QuantiseAttrs
-from ...ir.rewriter import RegionRewriter
 from ...ir.types import DType
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
+from ...ir.editing.rewriter import RegionRewriter
 from ...ir.graph import NO_ATTRS, Attrs, Node, Phase, Region, Role, Value
 from ...ir.ops import OpClass, Trait, has
 from ...ir.ops.collectives import CollectiveAttrs
 from ...ir.ops.quantise import QuantiseAttrs
 from ...ir.placement import TP
 from ...ir.plan.precision import Recipe
-from ...ir.rewriter import RegionRewriter
 from .low_products import LowOperand, Side, operands
 
 Copies = Mapping[Side, int]

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from ...ir.editing.rewriter import RegionRewriter
 from ...ir.graph import Graph, Node, Port, Region, Role, Value
 from ...ir.ops import Trait, has
-from ...ir.rewriter import RegionRewriter
 from ...ir.types import DType
 
 _CAST = "_cast"

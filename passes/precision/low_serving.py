@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Container, Mapping, Set
 from dataclasses import replace
 
+from ...ir.editing.rewriter import RegionRewriter
 from ...ir.graph import Node, Region, Role, Value
 from ...ir.ops import OpClass, Trait, has
 from ...ir.ops.collectives import CollectiveAttrs
@@ -16,7 +17,6 @@ from ...ir.ops.fused.experts import ExpertsAttrs
 from ...ir.ops.quantise import QuantiseAttrs
 from ...ir.placement import TP
 from ...ir.plan.low_inference import INFERENCE, ServingRecipe
-from ...ir.rewriter import RegionRewriter
 from ...ir.types import DType
 from .low_products import fits, selects
 

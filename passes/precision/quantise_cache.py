@@ -6,12 +6,12 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import ClassVar
 
+from ...ir.editing.rewriter import RegionRewriter
 from ...ir.errors import PlanError, UnknownNameError
 from ...ir.graph import Graph, Node, Region, Value, Workload
 from ...ir.ops import OpClass, Trait, has
 from ...ir.plan.low_inference import KV_DTYPES
 from ...ir.records import dataclass
-from ...ir.rewriter import RegionRewriter
 from ..base import PassResult, RegionPass, require_sharded
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence, Set
 from dataclasses import replace
 
+from ...ir.editing.rewriter import RegionRewriter
 from ...ir.graph import Node, Phase, Port, Region
 from ...ir.ops import Trait, has
 from ...ir.records import dataclass
-from ...ir.rewriter import RegionRewriter
 from ..gathers import (
     casts_parameter,
     gather_once,

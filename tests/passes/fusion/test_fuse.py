@@ -40,7 +40,8 @@ def graph_of(steps: Iterable[Step], outputs: Iterable[int], *sources: tuple[int,
     for fn, inputs, phase, forward in steps:
         is_op = fn in ("cast", "softmax")
         attrs = f'fns=["{fn}"]' if not is_op else "dim=1" if fn == "softmax" else ""
-        build.node(fn if is_op else "elementwise", *inputs, attrs=attrs, phase=phase, forward=forward)
+        build.at(phase=phase)
+        build.node(fn if is_op else "elementwise", *inputs, attrs=attrs, forward=forward)
     for k, i in enumerate(outputs):
         build.output(f"y{k}", i)
     return build.graph("chain")

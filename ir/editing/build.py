@@ -7,16 +7,16 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TypeAlias
 
-from .errors import UnknownNameError, UsageError, VerifyError
-from .graph import Attrs, Graph, Node, Phase, Port, Region, Role, Run, Value, Workload
-from .ops import OpCall, Trait, op_def
-from .ops.base import ResultRule
+from ..errors import UnknownNameError, UsageError, VerifyError
+from ..graph import Attrs, Graph, Node, Phase, Port, Region, Role, Run, Value, Workload
+from ..ops import OpCall, Trait, op_def
+from ..ops.base import ResultRule
+from ..saved import mark_saved
+from ..sizes.expr import Dim
+from ..sizes.expr_text import parse_expr
+from ..text.attrs_text import parse_attrs
+from ..types import DType, TensorType
 from .rewriter import RegionRewriter
-from .saved import mark_saved
-from .sizes.expr import Dim
-from .sizes.expr_text import parse_expr
-from .text.attrs_text import parse_attrs
-from .types import DType, TensorType
 
 # What a node reads: a value by its id, or the first result of a node.
 Operand: TypeAlias = "int | Node"
@@ -40,6 +40,11 @@ class GraphBuilder(RegionRewriter):
         """Begin an empty region; values are of this element type unless told."""
         super().__init__(Region(name, (), ()))
         self.dtype = dtype
+        self.at()
+
+    def at(self, scope: str = "", phase: Phase = Phase.FORWARD) -> None:
+        """Let the nodes to come belong to a module and a phase."""
+        self._scope, self._phase = scope, phase
 
     def source(self, name: str, dims: Sequence[Size], role: str = "input", dtype: DType | None = None) -> int:
         """Add a value that comes from outside and return its id; `role` is input, param, buffer, cache or port."""
@@ -55,8 +60,6 @@ class GraphBuilder(RegionRewriter):
         dims: Sequence[Size] | None = None,
         dtype: DType | None = None,
         others: Sequence[tuple[Sequence[Size], DType]] = (),
-        scope: str = "",
-        phase: Phase = Phase.FORWARD,
         forward: Operand | None = None,
     ) -> Node:
         """Append a node and return it; `attrs` may be text as graphs have it.
@@ -71,10 +74,10 @@ class GraphBuilder(RegionRewriter):
         made = _result_dims(call) if dims is None else dims
         call = replace(call, outputs=tuple(self._type(d, t) for d, t in ((made, dtype), *others)))
         if wrong := list(rule.complaints(call)):
-            raise VerifyError(f"'{op}' at {scope or 'the top'}: {'; '.join(wrong)}")
+            raise VerifyError(f"'{op}' at {self._scope or 'the top'}: {'; '.join(wrong)}")
         storage = self.values[ids[0]].storage if Trait.VIEW in rule.traits else None
         outputs = tuple(self.add(Value(0, t, 0), storage) for t in call.outputs)
-        node = Node(op, ids, outputs, options, scope, phase, None if forward is None else _id(forward))
+        node = Node(op, ids, outputs, options, self._scope, self._phase, None if forward is None else _id(forward))
         self.append(node)
         return node
 

@@ -48,14 +48,16 @@ def test_views_share_storage_and_gradients_belong_to_parameters() -> None:
     build = GraphBuilder()
     weight = build.source("w", [4, 6], "param")
     view = build.node("permute", weight, attrs="dims=[1,0]")
-    build.gradient(weight, build.node("copy", build.node("permute", view, attrs="dims=[1,0]"), phase=Phase.BACKWARD))
-    build.output("result0", build.node("copy", view, scope="out"))
+    build.output("result0", build.node("copy", view))
+    build.at("out", Phase.BACKWARD)
+    build.gradient(weight, build.node("copy", build.node("permute", view, attrs="dims=[1,0]")))
     graph = build.graph()
     verify(graph)
     region = graph.region("block")
-    assert {v.storage for v in region.values if v.type.dims == (6, 4)} == {weight, region.nodes[-1].key}
+    assert {v.storage for v in region.values if v.type.dims == (6, 4)} == {weight, region.nodes[1].key}
     assert graph.workload is Workload.TRAIN
-    assert region.grads == ((weight, region.nodes[2].key),)
+    assert region.grads == ((weight, region.nodes[-1].key),)
+    assert [(n.scope, n.phase) for n in region.nodes] == [("", Phase.FORWARD)] * 2 + [("out", Phase.BACKWARD)] * 2
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slipstick import GraphBuilder
+from slipstick.ir.editing.rewriter import RegionRewriter
 from slipstick.ir.graph import Node, Phase, Region
-from slipstick.ir.rewriter import RegionRewriter
 
 VERBS = ("same", "erase", "rewire", "before", "after", "prepend", "append", "split")
 
@@ -67,7 +67,8 @@ def test_what_nothing_makes_or_reads_goes_and_backward_nodes_find_their_heir() -
     x, y = build.source("x", [4]), build.source("y", [4])
     first = build.node("copy", x)
     second = build.node("copy", first)
-    build.output("result0", build.node("copy", y, phase=Phase.BACKWARD, forward=first))
+    build.at(phase=Phase.BACKWARD)
+    build.output("result0", build.node("copy", y, forward=first))
     build.output("result1", second)
     at = RegionRewriter(build.finish())
     at.rewire(second, {first.key: y})

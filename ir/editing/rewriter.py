@@ -7,8 +7,8 @@ from dataclasses import replace
 from functools import cached_property
 from operator import is_
 
-from .graph import Node, Port, Region, Role, Value
-from .types import DType
+from ..graph import Node, Port, Region, Role, Value
+from ..types import DType
 
 
 class RegionRewriter:

@@ -1,0 +1,1 @@
+"""Regions and graphs changed node by node, and built so."""
