@@ -52,6 +52,12 @@ def test_no_rule_promises_what_is_not_so(op: str) -> None:
     assert all(found.right for found in rows(op).values())
 
 
+def test_index_maps_that_differ_between_axes_say_so() -> None:
+    axes = ("tp", "up", "cp", "ep", "fsdp", "dp")
+    rules = [(c, rule) for c in CASES if (rule := op_def(c.op).index_map) is not None and not op_def(c.op).by_axis]
+    assert [c.name for c, rule in rules if len({rule(c.call, axis) for axis in axes}) > 1] == []
+
+
 @pytest.mark.parametrize("op", OPS)
 def test_index_maps_are_true_and_hold_all_that_rules_say(op: str) -> None:
     """Written without the rules, they must agree with the op's numbers, and know every true answer of a rule."""
