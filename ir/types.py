@@ -87,6 +87,14 @@ class TensorType:
     dtype: DType
     _numel: Expr | None = field(default=None, init=False, repr=False, compare=False)
     _num_bytes: Expr | None = field(default=None, init=False, repr=False, compare=False)
+    _hash: int | None = field(default=None, init=False, repr=False, compare=False)
+
+    def __hash__(self) -> int:
+        """Hash once: what is worked out of calls is kept under their types."""
+        if self._hash is None:
+            object.__setattr__(self, "_hash", hash((self.dims, self.dtype)))
+        assert self._hash is not None
+        return self._hash
 
     @property
     def rank(self) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Hashable, Iterator, Sequence
 from typing import TypeVar
 
 from .errors import VerifyError
@@ -94,13 +94,13 @@ def _place(node: Node) -> str:
     return node.scope or "the top"
 
 
-def repeated(items: Iterable[T]) -> list[T]:
+def repeated(items: Sequence[T]) -> list[T]:
     """Return what occurs more than once.
 
     >>> repeated("abca")
     ['a']
     """
-    return [item for item, times in Counter(items).items() if times > 1]
+    return [item for item, times in Counter(items).items() if times > 1] if len(items) > 1 else []
 
 
 def _grads(region: Region, sharded: bool) -> Iterator[str]:

@@ -87,12 +87,9 @@ def works_of(region: Region) -> tuple[Work, ...]:
     return tuple(work_of(region, node) for node in region.nodes)
 
 
-# Laws and proofs ask for a call along one axis after another, and graphs share their calls.
-@lru_cache(maxsize=16384)
 def index_map_of(call: OpCall, axis: str) -> IndexMap | None:
     """Return what the op is along a mesh axis; None for what moves data between ranks, or is not known."""
-    rule = op_def(call.op).index_map
-    return rule(call, axis) if rule is not None else None
+    return _index_map(call, axis if op_def(call.op).by_axis else "")
 
 
 def complaints_of(region: Region, node: Node) -> tuple[str, ...]:
@@ -104,6 +101,13 @@ def complaints_of(region: Region, node: Node) -> tuple[str, ...]:
 @lru_cache(maxsize=8192)
 def _work(call: OpCall) -> Work:
     return op_def(call.op).work(call)
+
+
+# Laws and proofs ask for a call along one axis after another.
+@lru_cache(maxsize=8192)
+def _index_map(call: OpCall, axis: str) -> IndexMap | None:
+    rule = op_def(call.op).index_map
+    return rule(call, axis) if rule is not None else None
 
 
 @lru_cache(maxsize=8192)

@@ -173,8 +173,8 @@ class ShardChoice:
 class OpDef:
     """One op: arity, attribute type, type rule (yields complaints), work rule, class, one line for people, and traits.
 
-    `index_map` says which dims of its tensors are the same; None for what moves data between ranks. `traits` answer
-    what other rooms ask of an op; they test these, never its name.
+    `index_map` says which dims of its tensors are the same; None for what moves data between ranks. `by_axis` says that
+    it differs between mesh axes. `traits` answer what other rooms ask of an op; they test these, never its name.
     """
 
     name: str
@@ -188,6 +188,7 @@ class OpDef:
     num_outputs: int | None = 1
     traits: frozenset[Trait] = frozenset()
     index_map: IndexRule | None = None
+    by_axis: bool = False
     shard: ShardChoice = ShardChoice()
 
     @property

@@ -11,6 +11,7 @@ cut. A factor that is cut over a mesh axis is cut in every tensor that has it. I
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import field
 from functools import lru_cache
 from typing import TypeAlias
 
@@ -92,6 +93,7 @@ class IndexMap:
     only: str = ""
     also: tuple[PlacementEntry, ...] = ()
     exact: bool = False
+    _known: dict[str, PlacementEntry | None] = field(default_factory=dict, init=False, compare=False, repr=False)
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:
@@ -105,6 +107,11 @@ class IndexMap:
 
     def entry(self, factor: str) -> PlacementEntry | None:
         """Return how everything lies where a factor is cut; None where it must be whole."""
+        if factor not in self._known:
+            self._known[factor] = self._entry(factor)
+        return self._known[factor]
+
+    def _entry(self, factor: str) -> PlacementEntry | None:
         if any(f == f"{factor}!" for t in self.tensors for dim in t for f in dim):
             return None
         summed = {i for f, i in self.sums if f == factor}
@@ -145,8 +152,9 @@ class IndexMap:
 
     def fits(self, inputs: Sequence[Placement], outputs: Sequence[Placement]) -> bool:
         """Whether placements are one of the entries; the first shard names the factor, so that none is enumerated."""
-        if any(entry.fits(inputs, outputs) for entry in self.also):
-            return True
+        return self._fits_factor(inputs, outputs) or any(entry.fits(inputs, outputs) for entry in self.also)
+
+    def _fits_factor(self, inputs: Sequence[Placement], outputs: Sequence[Placement]) -> bool:
         for t, lies in zip(self.tensors, (*inputs, *outputs), strict=True):
             if isinstance(lies, Shard):
                 names = [name_of(f) for f in (t[lies.dim] if lies.dim < len(t) else ()) if f]

@@ -24,7 +24,10 @@ def choose(ask: Ask) -> Answer:
     2. Operands name the factors that they are cut by; the first that has an entry is the answer.
     3. Without one, everything is whole.
     """
-    choice, index_map = op_def(ask.call.op).shard, map_of(ask)
+    op = op_def(ask.call.op)
+    if not op.by_axis and _is_whole(ask.given) and _is_whole(ask.forward):  # most calls, on most axes
+        return replicate_all(ask)
+    choice, index_map = op.shard, map_of(ask)
     lead = _lead(ask, index_map, choice)
     if index_map.only:
         entry = index_map.entry(index_map.only)
@@ -44,6 +47,10 @@ def choose(ask: Ask) -> Answer:
             packs = [packed for name, packed in named if name == factor]
             return _answer(entry, any(packs) if choice.packs == "any" else packs[0])
     return next((Answer(e.inputs, e.outputs) for e in index_map.also if e.inputs == lies), replicate_all(ask))
+
+
+def _is_whole(placements: tuple[Placement, ...]) -> bool:
+    return placements.count(REPLICATE) == len(placements)
 
 
 def map_of(ask: Ask) -> IndexMap:
@@ -98,7 +105,8 @@ def _lead(ask: Ask, index_map: IndexMap, choice: ShardChoice) -> tuple[str, bool
 
 def _named(ask: Ask, index_map: IndexMap, choice: ShardChoice) -> Iterator[tuple[str, bool]]:
     """Yield the factors by which operands are cut, and whether packed, in the order in which they are tried."""
-    result = {name_of(f) for dim in index_map.outputs[0] for f in dim}
+    counts = choice.names is None and choice.order not in ("widest", "last")
+    result = {name_of(f) for dim in index_map.outputs[0] for f in dim} if counts else set()
     order: list[tuple[tuple[int, ...], str, bool]] = []
     for i in range(len(ask.given)) if choice.names is None else choice.names:
         lies = ask.whole(i) if i < len(ask.given) else REPLICATE

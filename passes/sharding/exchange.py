@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...ir.graph import Region
+from ...ir.graph import Graph, Region
 from ...ir.ops import Trait, has
 from ...ir.ops.collectives import CollectiveAttrs
 from ...ir.placement import AxisGroup, Placement, Shard
@@ -43,9 +43,9 @@ def is_routed(placement: Placement) -> bool:
     return isinstance(placement, Shard) and placement.routed
 
 
-def routes(region: Region) -> bool:
-    """Whether a region has experts."""
-    return any(has(n, Trait.ROUTES, Trait.DISPATCHES) for n in region.nodes)
+def routing_regions(graph: Graph) -> frozenset[str]:
+    """Return the names of the regions that have experts."""
+    return frozenset(r.name for r in graph.regions if any(has(n, Trait.ROUTES, Trait.DISPATCHES) for n in r.nodes))
 
 
 def imbalance_of(region: Region, popularity: tuple[str, ...], axes: tuple[str, ...]) -> Dim:

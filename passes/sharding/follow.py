@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
+from functools import lru_cache
 from typing import TypeAlias
 
 from ...ir.graph import Node, Phase, Region
@@ -54,6 +55,8 @@ def _is_sliced_behind(region: Region, spot: Spot, phases: Collection[Phase]) -> 
     return False
 
 
+# Regions are walked from many nodes, on each axis.
+@lru_cache(maxsize=8192)
 def labels_of(call: OpCall) -> Labels:
     """Return a label for each dim of each input and output: its outermost factor and its size; None for one entry.
 

@@ -37,7 +37,7 @@ from .annotate import (
 from .ask import SAMPLE_AXES, Answer, Ask
 from .builder import Placements, RegionBuilder
 from .cuts import Cuts
-from .exchange import ExchangeOptions, imbalance_of, routes, top_k
+from .exchange import ExchangeOptions, imbalance_of, routing_regions, top_k
 from .facts import GraphFacts
 from .follow import is_cut_apart
 from .own_batch import back_to_sequence, data_axes
@@ -144,7 +144,7 @@ class _Propagation:
         self.ep, self.etp = options.ep, options.etp
         self.tables = options.ep and deals_tables(self.graph)
         self.over_ep = OverEp.TABLES if self.tables else OverEp.INSIDE if options.inside else OverEp.WHOLE
-        self.own_tokens = options.sp and (options.ep or not options.etp)
+        self.own_tokens = routing_regions(self.graph) if options.sp and (options.ep or not options.etp) else frozenset()
         # Axes whose ranks all have the tokens, and of these the ones that deal out experts.
         over_tp = tensor if options.ep and not options.etp and not options.sp else []
         gathered = [EP] if options.inside or options.exchange == "allgather" else []
@@ -258,7 +258,7 @@ class _Propagation:
                 reduced=tuple(self._reduced(b, i, axis) for i in node.inputs),
                 phase=Phase.FORWARD if node.phase.is_forward_work else node.phase, forward=forward,
                 cp="ulysses" if axis == UP else self.cp,
-                own_tokens=self.own_tokens and routes(b.old), all_tokens=axis in self.all_tokens,
+                own_tokens=b.old.name in self.own_tokens, all_tokens=axis in self.all_tokens,
                 cut_again=has(node, Trait.TAKES_RANGE) and is_cut_apart(b.old, node),
                 on_all=b.on_all(node) if axis == TP else (), stacked=axis == TP and b.cuts.stacked(b.old, node, given),
             )  # fmt: skip

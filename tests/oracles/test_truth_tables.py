@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from slipstick.ir.ops import OPS as ALL
-from slipstick.ir.ops import op_def
-from slipstick.ir.ops.index_map import PlacementEntry
+from slipstick.ir.ops import Trait, index_map_of, op_def
+from slipstick.ir.ops.index_map import PlacementEntry, name_of
 from slipstick.ir.placement import PARTIAL, REPLICATE, Shard
 from slipstick.passes.sharding.rules import rule_of
 
@@ -50,6 +50,24 @@ def test_every_rule_has_a_case() -> None:
 def test_no_rule_promises_what_is_not_so(op: str) -> None:
     assert list(entries(op, "wrong")) == []
     assert all(found.right for found in rows(op).values())
+
+
+def test_index_maps_that_differ_between_axes_say_so() -> None:
+    axes = ("tp", "up", "cp", "ep", "fsdp", "dp")
+    rules = [(c, rule) for c in CASES if (rule := op_def(c.op).index_map) is not None and not op_def(c.op).by_axis]
+    assert [c.name for c, rule in rules if len({rule(c.call, axis) for axis in axes}) > 1] == []
+
+
+def test_a_gradient_without_a_factor_of_the_one_it_is_made_of_is_a_sum_over_it() -> None:
+    """Also where ranks read positions of a neighbour, of which there is no truth table."""
+    wrong = []
+    for c in (c for c in CASES if Trait.BACKWARD in op_def(c.op).traits):
+        for axis in ("tp", "cp", "dp"):
+            index_map = index_map_of(c.call, axis)
+            assert index_map is not None
+            given = {name_of(f) for dim in index_map.inputs[0] for f in dim}
+            wrong += [f"{c.name} {axis}: {f} of output {k}" for f, k in index_map.same if f in given]
+    assert wrong == []
 
 
 @pytest.mark.parametrize("op", OPS)

@@ -241,7 +241,7 @@ OPS = (
         "fused attention; inputs: q, k, v, then sinks, bias and ids of keys where the attributes say so; outputs: "
         "result [batch, length, heads, d_v], log-sum-exp",
         _check, AttentionAttrs, min_inputs=3, max_inputs=6, num_outputs=2, traits=frozenset({Trait.ATTENDS}),
-        index_map=_index_map,
+        index_map=_index_map, by_axis=True,
         shard=ShardChoice(instead=("s", "h")),
     ),
     OpDef(
@@ -249,7 +249,7 @@ OPS = (
         "backward of fused attention; inputs: dO, q, k, v, O, log-sum-exp, then as forward; outputs: dQ, dK, dV, "
         "dSinks, and dBias where the bias is learned",
         _check_bwd, AttentionAttrs, min_inputs=6, max_inputs=9, num_outputs=None,
-        traits=frozenset({Trait.ATTENDS, Trait.BACKWARD}), index_map=_index_map_bwd,
+        traits=frozenset({Trait.ATTENDS, Trait.BACKWARD}), index_map=_index_map_bwd, by_axis=True,
         shard=ShardChoice(names=(1, 2, 3), follows=(0, 1), instead=("s", "h")),
     ),
     OpDef(

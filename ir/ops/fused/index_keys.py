@@ -83,5 +83,6 @@ OPS = (
         min_inputs=3,
         max_inputs=3,
         index_map=_index_map,
+        by_axis=True,
     ),
 )

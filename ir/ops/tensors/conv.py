@@ -208,14 +208,14 @@ OPS = (
         "conv", OpClass.CONV, _work,
         "convolution; inputs: x [batch, channels, positions..], weight [out, in / groups, kernel..], bias, state; "
         "outputs: y, and where there is a state that behind [batch, channels, positions kept]",
-        _check, ConvAttrs, min_inputs=2, max_inputs=4, num_outputs=None, index_map=_index_map,
+        _check, ConvAttrs, min_inputs=2, max_inputs=4, num_outputs=None, index_map=_index_map, by_axis=True,
         shard=ShardChoice(names=(0, 1), deaf=("i",)),
     ),
     OpDef(
         "conv_bwd", OpClass.CONV, _work_bwd,
         "backward of a convolution; inputs: dy, x, weight, bias; outputs: what is asked of dx, dweight and dbias",
         _check_bwd, ConvAttrs, min_inputs=3, max_inputs=4, num_outputs=None, traits=frozenset({Trait.BACKWARD}),
-        index_map=_index_map_bwd,
+        index_map=_index_map_bwd, by_axis=True,
         shard=ShardChoice(names=(1, 0, 2, 3)),
     ),
 )  # fmt: skip

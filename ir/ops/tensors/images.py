@@ -140,13 +140,13 @@ OPS = (
         "window", OpClass.MEMORY, _work_window,
         "a result for each window of x: pools, resampling, patches, padding; inputs: x, places; outputs: y, indices",
         _check_window, WindowAttrs, min_inputs=1, num_outputs=None,
-        index_map=_index_map, shard=ShardChoice(packs="any"),
+        index_map=_index_map, by_axis=True, shard=ShardChoice(packs="any"),
     ),
     OpDef(
         "window_bwd", OpClass.MEMORY, _work_window,
         "backward of windows; inputs: dy, then what says where it goes, then what is held; outputs: dx, dplaces",
         _check_window, WindowAttrs, min_inputs=1, num_outputs=None, traits=frozenset({Trait.BACKWARD}),
-        index_map=_index_map,
+        index_map=_index_map, by_axis=True,
         shard=ShardChoice(packs="any", sums="backward"),
     ),
     OpDef(
@@ -154,14 +154,14 @@ OPS = (
         "batch, group or instance norm; inputs: x [batch, channels, ..], weight, bias, statistics that are given; "
         "outputs: y, statistics of x",
         _check_norm, ChannelNormAttrs, min_inputs=1, num_outputs=None,
-        index_map=_index_map, shard=ShardChoice(packs="any"),
+        index_map=_index_map, by_axis=True, shard=ShardChoice(packs="any"),
     ),
     OpDef(
         "channel_norm_bwd", OpClass.NORM, _work_norm_bwd,
         "backward of a norm over channels; inputs: dy, x, weight, statistics; outputs: what is asked of dx, dweight, "
         "dbias",
         _check_norm, ChannelNormAttrs, min_inputs=3, num_outputs=None, traits=frozenset({Trait.BACKWARD}),
-        index_map=_index_map,
+        index_map=_index_map, by_axis=True,
         shard=ShardChoice(packs="any", sums="backward"),
     ),
 )  # fmt: skip
