@@ -14,6 +14,7 @@ from .bill import Bill
 from .ownership.carbon import Embodied, embodied
 from .ownership.outdated import outdated
 from .ownership.ownership import Ownership, ownership, rental
+from .ownership.per_token import SystemWork as SystemWork
 from .ownership.server import Basis
 from .ownership.system import SystemCost, system_cost
 from .silicon.finite import check_whole
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from ..backends.pricing.timing import Timing
     from ..ir.plan import PlanTable
     from .ownership.energy import StepEnergy
-    from .ownership.per_token import SystemWork
 
 # What sums of money are worth.
 Standing: TypeAlias = Literal["firm", "at least", "not of this machine"]

@@ -14,8 +14,7 @@ from ..backends.machine.system_table import num_machines, some_machines
 from ..backends.pricing.roofline import Backend
 from ..cost.cautions import cautions
 from ..cost.flops import Convention
-from ..cost.money import StepMoney, Terms, step_money, system_money
-from ..cost.ownership.per_token import SystemWork
+from ..cost.money import StepMoney, SystemWork, Terms, step_money, system_money
 from ..cost.replicated import Replicated
 from ..cost.run.training_run import RunEstimate, TrainingJob, TrainingRun
 from ..cost.step.prepared import PreparedPlans, memory_of

@@ -10,8 +10,7 @@ import numpy as np
 
 from ...cost.cautions import cautions
 from ...cost.flops import Convention
-from ...cost.money import StepMoney, Terms, step_money, system_money
-from ...cost.ownership.per_token import SystemWork
+from ...cost.money import StepMoney, SystemWork, Terms, step_money, system_money
 from ...cost.step.counted import Counted
 from ...cost.step.prepared import PreparedPlans
 from ...ir.errors import UsageError

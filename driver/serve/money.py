@@ -8,10 +8,10 @@ from types import MappingProxyType
 
 import numpy as np
 
-from ...cost.money import Money, StepMoney, Terms, step_money, system_money
+from ...cost.money import Money, StepMoney, SystemWork, Terms, step_money, system_money
 from ...cost.ownership.energy import StepEnergy
 from ...cost.ownership.ownership import Ownership, ownership
-from ...cost.ownership.per_token import SystemWork, money_metrics
+from ...cost.ownership.per_token import money_metrics
 from ...ir.graph import Workload
 from ...ir.records import dataclass
 from ...ir.sizes.expr import Num

@@ -20,8 +20,7 @@ from ...backends.machine.system import System
 from ...backends.technology import columns
 from ...backends.technology.design import Budget, Design, design, design_table
 from ...backends.technology.packaging import packaged
-from ...cost.money import Money, Terms, step_money, system_money
-from ...cost.ownership.per_token import SystemWork
+from ...cost.money import Money, SystemWork, Terms, step_money, system_money
 from ...cost.silicon.dies.limits import obstacles
 from ...cost.silicon.nre import design_bill
 from ...cost.silicon.packages.package import good_yield, package_bill

@@ -14,8 +14,7 @@ import numpy as np
 from ...backends.machine.files.many_systems import Systems
 from ...backends.machine.system import System
 from ...cost.flops import Convention
-from ...cost.money import Terms, step_money, system_money
-from ...cost.ownership.per_token import SystemWork
+from ...cost.money import SystemWork, Terms, step_money, system_money
 from ...cost.schedules.pipeline import Paced, Pipelines
 from ...cost.schedules.together import alone, together
 from ...driver.estimate import Estimates, Lowered, screen

@@ -19,7 +19,7 @@ ENTERED = {
     "estimate llama-3.1-8b --system dgx-h100 --gpus 8 --tp 8 --seq 4096 --gbs 8": 420,
     "estimate llama-3.1-8b --system dgx-h10 --gpus 8": 110,
     "estimate llama-3.1-9b --system dgx-h100 --gpus 8": 96,
-    "cost dgx-h100": 198,
+    "cost dgx-h100": 199,
     "cost dgx-h10": 79,
     "--help": 11,
 }
