@@ -12,8 +12,7 @@ from collections.abc import Iterator, Sequence
 
 from slipstick.backends.machine.files.catalogue import names
 from slipstick.backends.machine.load import load_system
-from slipstick.driver import Estimate, estimate
-from slipstick.driver.estimate import lower
+from slipstick.driver.estimate import Estimate, estimate, lower
 from slipstick.driver.uncertainty.answers import intervals, step_bands
 from slipstick.frontend import load
 from slipstick.ir.errors import SlipstickError

@@ -19,7 +19,7 @@ from slipstick.backends.machine.software.engine_file import load_engine
 from slipstick.cost.serving.batching.continuous import most_throughput
 from slipstick.cost.serving.slo import SLO
 from slipstick.cost.serving.traffic.requests import Lengths
-from slipstick.driver import lower
+from slipstick.driver.estimate import lower
 from slipstick.driver.serve.pools import Pools, link_of, most_of
 from slipstick.driver.serve.server import Server, replicated
 from slipstick.driver.serve.sizes.confirm import seen_by

@@ -37,7 +37,7 @@ def trace(model: str) -> Samples:
 
 def verifying(model: str, repeat: str) -> Samples:
     """Take the share of lowering that the verifier of layouts has, both in processor time."""
-    from slipstick.driver import lower
+    from slipstick.driver.estimate import lower
     from slipstick.ir.plan import Family
     from slipstick.passes.families import pipeline_for
     from slipstick.passes.layouts.check import verify_layouts
@@ -59,7 +59,7 @@ def verifying(model: str, repeat: str) -> Samples:
 
 def lowering(model: str, repeat: str) -> Samples:
     """Time the passes and the compilation of one family of training plans."""
-    from slipstick.driver import lower
+    from slipstick.driver.estimate import lower
     from slipstick.ir.plan import Family
 
     graph, family = cached_graph(model), Family(sp=True)
@@ -68,7 +68,7 @@ def lowering(model: str, repeat: str) -> Samples:
 
 def shapes(kind: str, repeat: str) -> Samples:
     """Time recording and lowering of models of one kind, each of other sizes, behind a first one."""
-    from slipstick.driver import lower
+    from slipstick.driver.estimate import lower
     from slipstick.frontend import config_of, load_config
     from slipstick.ir.plan import Family
 
@@ -84,7 +84,7 @@ def shapes(kind: str, repeat: str) -> Samples:
 def single(model: str, stages: str, repeat: str) -> Samples:
     """Time one estimate of a graph that is loaded and lowered."""
     from slipstick.backends.machine.load import load_system
-    from slipstick.driver import estimate, lower
+    from slipstick.driver.estimate import estimate, lower
     from slipstick.ir.plan import Family, make_plan
 
     graph, system, pp = cached_graph(model), load_system(SYSTEM), int(stages)
@@ -101,7 +101,7 @@ def evaluation(model: str, num_plans: str, kind: str, repeat: str) -> Samples:
     Of `repeated` ones many are one point to most nodes; `distinct` ones have a length each.
     """
     from slipstick.backends.machine.load import load_system
-    from slipstick.driver import evaluate
+    from slipstick.driver.estimate import evaluate
 
     from .plans import random_plans, with_own_lengths
 
@@ -117,7 +117,7 @@ def evaluation(model: str, num_plans: str, kind: str, repeat: str) -> Samples:
 def decoding(model: str, num_points: str, repeat: str) -> Samples:
     """Time a table of decode steps, each of another degree, batch or context."""
     from slipstick.backends.machine.load import load_system
-    from slipstick.driver import evaluate, lower
+    from slipstick.driver.estimate import evaluate, lower
     from slipstick.frontend import GraphCache, load
     from slipstick.ir.graph import Workload
     from slipstick.ir.plan import Family
@@ -150,7 +150,7 @@ def requests(model: str, load: str, num_requests: str, repeat: str) -> Samples:
 def machines(model: str, num_machines: str, repeat: str) -> Samples:
     """Time one plan on a table of random chip designs, and say how much memory the process took at most."""
     from slipstick.backends.machine.load import load_system
-    from slipstick.driver import evaluate_machines
+    from slipstick.driver.estimate import evaluate_machines
     from slipstick.ir.plan import Family, make_plan
 
     from .machines import random_machines
@@ -177,7 +177,7 @@ def costs(num_designs: str, repeat: str) -> Samples:
 
 def pays(model: str, num_designs: str, repeat: str) -> Samples:
     """Time a space of chip designs with the money of each and the time, energy and money of a training step on it."""
-    from slipstick.driver import lower
+    from slipstick.driver.estimate import lower
     from slipstick.explore.designs.designs import explore
     from slipstick.explore.designs.setting import DesignJob
     from slipstick.ir.plan import Family, make_plan
@@ -248,7 +248,7 @@ def pipelines(schedule: str, num_chunks: str, num_plans: str, repeat: str) -> Sa
 def doubling(model: str, num_plans: str, repeat: str) -> Samples:
     """Time a table, and the same with twice the layers, micro-batches or GPUs, taking turns."""
     from slipstick.backends.machine.load import load_system
-    from slipstick.driver import evaluate
+    from slipstick.driver.estimate import evaluate
 
     from .plans import random_plans
     from .servers import with_twice_the_layers

@@ -9,7 +9,7 @@ from time import process_time
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from slipstick.driver import Lowered
+    from slipstick.driver.estimate import Lowered
     from slipstick.ir.graph import Graph
 
 Samples = dict[str, list[float]]
@@ -38,7 +38,7 @@ def cached_graph(model: str) -> Graph:
 
 def lowered_once(graph: Graph) -> Lowered:
     """Return a graph lowered for a family of training plans."""
-    from slipstick.driver import lower
+    from slipstick.driver.estimate import lower
     from slipstick.ir.plan import Family
 
     return lower(graph, Family(sp=True))

@@ -10,7 +10,7 @@ from .samples import SYSTEM, Samples, cached_graph, peak_bytes, seconds
 def layouts(model: str, stages: str, num_plans: str, repeat: str) -> Samples:
     """Time a table of pipelines with a length each, whose stages share the layers out for each of them."""
     from slipstick.backends.machine.load import load_system
-    from slipstick.driver import evaluate, lower
+    from slipstick.driver.estimate import evaluate, lower
     from slipstick.ir.plan import Family, PlanTable, make_plan
 
     from .plans import with_own_lengths
@@ -29,7 +29,7 @@ def layouts(model: str, stages: str, num_plans: str, repeat: str) -> Samples:
 def screening(model: str, num_plans: str, repeat: str) -> Samples:
     """Time constraints and memory of a table of plans over every axis, nothing timed."""
     from slipstick.backends.machine.load import load_system
-    from slipstick.driver import lower, screen
+    from slipstick.driver.estimate import lower, screen
     from slipstick.ir.plan import Family
 
     from .plans import screened_plans
@@ -43,7 +43,7 @@ def screening(model: str, num_plans: str, repeat: str) -> Samples:
 def searched(model: str, repeat: str) -> Samples:
     """Time all plans of one family as a search does: those that are legal and fit are timed; how many do."""
     from slipstick.backends.machine.load import load_system
-    from slipstick.driver import evaluate, lower, screen
+    from slipstick.driver.estimate import evaluate, lower, screen
     from slipstick.ir.plan import Family
 
     from .plans import family_plans

@@ -11,7 +11,7 @@ from slipstick.backends.machine.software.engine_file import load_engine
 from slipstick.cost.serving.batching.continuous import most_throughput
 from slipstick.cost.serving.batching.times import StepTimes
 from slipstick.cost.serving.traffic.requests import Lengths
-from slipstick.driver import lower
+from slipstick.driver.estimate import lower
 from slipstick.driver.serve.load import Load
 from slipstick.driver.serve.serve import serve
 from slipstick.driver.serve.server import Server

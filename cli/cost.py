@@ -103,6 +103,14 @@ def cost_command(
     slipstick cost dgx-h100 --breakdown package --explain 'chip defects'
     slipstick cost family.yaml --set products.large.volume=200000
     """  # noqa: D301
+    # A name is refused before what prices its system is loaded.
+    from ..backends.machine.files.catalogue import read_file
+
+    names = systems_named(system)
+    if loaded is None and not system.endswith((".yaml", ".yml")):
+        for name in names:
+            read_file("systems", name)
+
     from ..backends.machine.load import load_system
     from ..backends.prices.book import at_year, books_of
     from ..cost.money import Terms, system_money
@@ -113,7 +121,6 @@ def cost_command(
     if loaded is None and system.endswith((".yaml", ".yml")) and (found := _portfolio(system, prices, overrides)):
         _check_portfolio(gpus, basis, rent, view)
         return found
-    names = systems_named(system)
     if loaded is None and len(names) > 1:
         _check_several(basis, rent, view)
         books = books_of(prices) if prices else (None,)

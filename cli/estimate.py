@@ -203,11 +203,12 @@ def estimate_command(
 
             check_strict(shares_of_server(served.answer), strict)
         return replace(served, settings=partial(_served_settings, ctx, request, serving, served))
+    answer = _step(request, serving.engine)
+
     from ..frameworks.export import config_of
     from ..report.advice import stack_warnings
     from ..report.results.steps import StepResult
 
-    answer = _step(request, serving.engine)
     given = frozenset(name for name in WORDS if is_given(ctx, name))
     told = stack_warnings(answer, request.source.model, config_of(request.source.model), given)
     answer = replace(answer, warnings=(*answer.warnings, *told))

@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 from ..ir.graph import Graph, Phase, Region
 from ..ir.ops import works_of
 from ..ir.ops.base import AttentionShape
-from ..ir.ops.masking import executed_share
 from ..ir.records import dataclass
 from ..ir.sizes.expr import Expr, as_expr
 from ..ir.sizes.fixed_sizes import fixed_sizes
+from ..ir.sizes.masking import executed_share
 
 Array = NDArray[np.float64]
 

@@ -3,27 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from ..backends.machine.system import System
 from ..backends.prices.section import Prices
-from ..backends.pricing.timing import Timing
 from ..ir.errors import UsageError
-from ..ir.plan import PlanTable
 from ..ir.records import dataclass
 from ..ir.sizes.expr import Num
 from .bill import Bill
-from .ownership.activity import activity
 from .ownership.carbon import Embodied, embodied
-from .ownership.energy import StepEnergy, step_energy
 from .ownership.outdated import outdated
 from .ownership.ownership import Ownership, ownership, rental
 from .ownership.per_token import SystemWork as SystemWork
-from .ownership.per_token import money_metrics
 from .ownership.server import Basis
 from .ownership.system import SystemCost, system_cost
 from .silicon.finite import check_whole
 from .silicon.packages.package import package_bill
+
+if TYPE_CHECKING:
+    from ..backends.pricing.timing import Timing
+    from ..ir.plan import PlanTable
+    from .ownership.energy import StepEnergy
 
 # What sums of money are worth.
 Standing: TypeAlias = Literal["firm", "at least", "not of this machine"]
@@ -156,6 +156,11 @@ def step_money(
 
     UnknownNameError for a memory or a dtype of which the price book has no energy.
     """
+    # What a system costs by itself needs nothing of steps.
+    from .ownership.activity import activity
+    from .ownership.energy import step_energy
+    from .ownership.per_token import money_metrics
+
     doing = activity(timing, plans, money.system, money.prices, runs)
     energy = step_energy(money.cost, money.system, money.prices, work.step_time_s, doing)
     owned = money.owned if money.terms.rented else ownership(money.cost, money.prices, energy.average_w)

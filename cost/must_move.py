@@ -18,10 +18,10 @@ from ..ir.caches import read_caches
 from ..ir.graph import Graph, Region, Role
 from ..ir.ops import Trait, has, work_of
 from ..ir.ops.base import ExpertsRead
-from ..ir.ops.masking import touched_share
 from ..ir.plan import IMBALANCE, PlanTable
 from ..ir.records import dataclass
 from ..ir.sizes.expr import Expr, total
+from ..ir.sizes.masking import touched_share
 
 Array = NDArray[np.float64]
 # What reads a few rows of a table.

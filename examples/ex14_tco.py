@@ -15,7 +15,7 @@ from study import Cell, Table, run, say
 import slipstick
 from slipstick.cost.money import Money, Terms
 from slipstick.cost.run.training_run import Checkpoints, Failures, TrainingRun
-from slipstick.driver import train, worth
+from slipstick.driver.estimate import train, worth
 from slipstick.ir.sizes.expr import Num
 
 CACHE = slipstick.GraphCache.default()

@@ -9,8 +9,6 @@ from ..ir.errors import ParseError
 from ..ir.graph import Graph
 from ..ir.records import dataclass
 from ..ir.text.files import TextCache, cache_folder, load_graph
-from ..ir.text.parse import parse_graph
-from ..ir.text.printer import print_graph
 from ..ir.text.stages import told
 
 # Raise when the recorder, the importer or the folding changes what they write.
@@ -33,6 +31,8 @@ class GraphCache:
 
     def get(self, key: str) -> Graph | None:
         """Return the graph of a key, None when there is none."""
+        from ..ir.text.parse import parse_graph
+
         text = self._texts.get(f"{key}{_SUFFIX}")
         if text is None:
             return None
@@ -45,6 +45,8 @@ class GraphCache:
 
     def put(self, key: str, graph: Graph) -> None:
         """Keep a graph, which was verified when it was recorded."""
+        from ..ir.text.printer import print_graph
+
         if self._texts.put(f"{key}{_SUFFIX}", print_graph(graph)):
             told(f"graph of {graph.name} ({graph.workload}): kept in the cache, {self._texts.folder / key}{_SUFFIX}")
 

@@ -10,9 +10,7 @@ from types import MappingProxyType
 
 from ..ir.errors import NotBuiltError, NotUnderstoodError, UnknownNameError, UsageError
 from ..ir.graph import Graph, Workload
-from ..ir.ops.unpriced import unpriced_calls
 from ..ir.records import dataclass
-from ..ir.text.admission import admit, refuse_incoming
 from ..ir.text.files import load_graph
 from ..ir.text.stages import stage, told
 from ..ir.text.untrusted import check_typed
@@ -21,7 +19,6 @@ from .cache import GraphCache, graph_key, shipped_graph, shipped_path
 from .exported import load_pt2, refuse_pickle
 from .forms import CONFIG, EXPORTED, FACTORY, ONNX, PICKLED, SAVED, ModelForm, form_of
 from .huggingface.configs.models import Config, read_config
-from .huggingface.lengths import with_source
 from .runs.asked import AskedSizes
 
 Report = Callable[[str], None]
@@ -75,6 +72,10 @@ def load(
         raise UnknownNameError.of("workload", workload, list(Workload))
     kind, element = Workload(workload), DType.parse(str(dtype))
     request = LoadRequest(model, kind, element, cache, report, dims, allow_unpriced, spelled_out, asked, images)
+    # Ops, and what looks at graphs, are not loaded for a name that is refused.
+    from ..ir.text.admission import admit, refuse_incoming
+    from .huggingface.lengths import with_source
+
     if form is CONFIG and read_config(model).is_shipped:
         return with_source(_LOADERS[form](request), source_tokens)
     with refuse_incoming(model):
@@ -150,6 +151,8 @@ def load_config(
     with stage(f"record {config.name} ({kind}, {element})"):
         graph = _record_config(config, kind, element, report, allow_unpriced, spelled_out, images)
     if cache is not None:
+        from ..ir.ops.unpriced import unpriced_calls
+
         cache.put(lenient_key if unpriced_calls(graph) else key, graph)
     return replace(graph, notes=(*graph.notes, *notes))
 

@@ -84,12 +84,12 @@ NO_AXES = AxisGroup()
 
 @lru_cache(maxsize=512)
 def group_axes(axes: tuple[MeshAxis, ...], pieces: int = 0) -> AxisGroup:
-    """Return the group of some axes, innermost first, or of those that hold one of so many pieces.
+    """Return the group of some axes in any order, or of those that hold one of so many pieces.
 
-    >>> group_axes((CP, DP)), group_axes((TP,), 8)
+    >>> group_axes((DP, CP)), group_axes((TP,), 8)
     ('cp+dp', 'tp/8')
     """
-    return AxisGroup("+".join(axes) + (f"/{pieces}" if pieces else ""))
+    return AxisGroup("+".join(sorted(axes, key=AXES.index)) + (f"/{pieces}" if pieces else ""))
 
 
 @dataclass(frozen=True, slots=True)

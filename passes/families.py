@@ -59,7 +59,7 @@ def _trained_model(family: Family) -> Iterator[Pass]:
         from .adapters.adapt import Adapt
 
         yield Adapt(family.lora_rank, family.lora_modules, family.lora_base, bool(family.lora_dropout))
-    from .accumulate import Accumulate
+    from .optimizer import Accumulate
 
     yield Accumulate(str(family.grad_dtype))
 

@@ -22,7 +22,7 @@ from .layouts.check import verify_layouts
 PASSES: Mapping[str, tuple[str, str]] = MappingProxyType(
     {
         "absorb": ("fusion.absorb", "Absorb"),
-        "accumulate": ("accumulate", "Accumulate"),
+        "accumulate": ("optimizer", "Accumulate"),
         "adapt": ("adapters.adapt", "Adapt"),
         "bucket": ("bucket", "Bucket"),
         "compiled_loss": ("fusion.compiled_loss", "CompiledLoss"),

@@ -1,7 +1,8 @@
-"""One fused optimizer step a region, over the parameters it holds, each rank on the shard whose gradient it has."""
+"""What a step makes of gradients: sums over its micro-batches, then one update a region, on the shards of a rank."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import ClassVar
 
 from ..ir.editing.rewriter import RegionRewriter
@@ -10,11 +11,41 @@ from ..ir.graph import Graph, Node, Phase, Region, Value, Workload
 from ..ir.ops.collectives import CollectiveAttrs
 from ..ir.ops.optimizer import OptimizerAttrs
 from ..ir.ops.tensors.layout import SliceAttrs
+from ..ir.ops.tensors.pointwise import AccumulateAttrs
 from ..ir.placement import AXES, AxisGroup, Replicate, Shard, group_axes
 from ..ir.plan.optimizer_states import check_states
 from ..ir.records import dataclass
-from ..ir.types import DType
-from .base import Pass, PassResult, require_sharded
+from ..ir.types import DType, TensorType
+from .base import Pass, PassResult, RegionPass, require_sharded
+
+
+@dataclass(frozen=True, slots=True)
+class Accumulate(RegionPass[tuple[int, int]]):
+    """Add an `accumulate` node right behind every weight gradient, which lives no longer than that.
+
+    | option | meaning                                                           |
+    |--------|-------------------------------------------------------------------|
+    | dtype  | element type of the running sum, which is also what is reduced    |
+    """
+
+    name: ClassVar[str] = "accumulate"
+    dtype: str = "fp32"
+
+    sharded: ClassVar[bool | None] = False  # sums are sharded with the gradients
+    workloads: ClassVar[tuple[Workload, ...]] = (Workload.TRAIN,)
+
+    def matches(self, region: Region) -> Iterable[tuple[int, int]]:
+        """Yield parameters with their gradients."""
+        return region.grads
+
+    def rewrite(self, region: RegionRewriter, match: tuple[int, int]) -> None:
+        """Add a gradient to its sum."""
+        grad, kind = match[1], DType.parse(self.dtype)
+        source = region.region.producer[grad]
+        made = region.add(Value(0, TensorType(region.values[grad].type.dims, kind), 0))
+        sums = Node("accumulate", (grad,), (made,), AccumulateAttrs(), scope=source.scope, phase=Phase.BACKWARD)
+        region.insert_after(source, sums)
+        region.grads = tuple((p, made if (p, g) == match else g) for p, g in region.grads)
 
 
 @dataclass(frozen=True, slots=True)

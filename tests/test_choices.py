@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from slipstick.backends.machine.load import load_system
-from slipstick.driver import estimate, lower
-from slipstick.driver.estimate import pipeline_for
+from slipstick.driver.estimate import estimate, lower, pipeline_for
 from slipstick.frontend import load
 from slipstick.ir.errors import PlanError
 from slipstick.ir.graph import Workload

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from slipstick.backends.machine.load import load_system
-from slipstick.driver import Estimate, estimate
+from slipstick.driver.estimate import Estimate, estimate
 from slipstick.frontend.huggingface.configs.models import config_of
 from slipstick.frontend.loading import load_config
 from slipstick.ir.graph import Graph, Workload

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from slipstick.backends.machine.load import load_system
-from slipstick.driver import Estimate, Lowered, estimate, lower
+from slipstick.driver.estimate import Estimate, Lowered, estimate, lower
 from slipstick.frontend import load
 from slipstick.ir.errors import PlanError
 from slipstick.ir.graph import Graph, Workload

@@ -7,8 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from slipstick.backends.machine.load import load_system
-from slipstick.driver import Estimate, estimate
-from slipstick.driver.estimate import pipeline_for
+from slipstick.driver.estimate import Estimate, estimate, pipeline_for
 from slipstick.frontend import load
 from slipstick.ir.errors import PlanError
 from slipstick.ir.graph import Graph

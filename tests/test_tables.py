@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from slipstick.backends.machine.load import load_system
 from slipstick.backends.machine.system import System
-from slipstick.driver import Estimates, Lowered, evaluate, lower, screen
+from slipstick.driver.estimate import Estimates, Lowered, evaluate, lower, screen
 from slipstick.ir.graph import Graph, Run
 from slipstick.ir.plan import Family, PlanTable
 

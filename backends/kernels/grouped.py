@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 
-from ...ir.ops.masking import touched_share
 from ...ir.records import dataclass
+from ...ir.sizes.masking import touched_share
 from .dequantise import THIN_ROWS
 from .limits import ConstantRange, Overhead, Scope
 from .padded import PaddedRoofline, ingest_of

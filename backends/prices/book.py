@@ -13,7 +13,6 @@ from ...ir.units import is_digits
 from ..machine.files.catalogue import File, laid_over, read_at
 from ..machine.files.faults import FileOrigin, in_files
 from ..machine.files.section import section_of
-from ..machine.files.system_overrides import override
 from ..machine.files.versions import AT
 from ..technology.files.memories import memory_file, priced
 from ..technology.files.memories import origins as record_origins
@@ -89,6 +88,8 @@ def with_memories(records: Mapping[str, Tree], profile: str | Path = USUAL, over
 def build_prices(files: Sequence[File], overrides: Sequence[str] = ()) -> Prices:
     """Lay files over one another, the last over the others, then the overrides; check the whole."""
     tree, origins = laid_down(files, overrides)
+    if overrides:
+        from ..machine.files.system_overrides import override
     for text in overrides:
         tree = override(tree, text, PricesSection, "prices")
     section = section_of(PricesSection, tree, f"prices '{files[-1].name}'", in_files(origins))

@@ -7,9 +7,9 @@ from typing import Protocol, TypeAlias
 
 import numpy as np
 
-from ...ir.ops.masking import executed_share, touched_share
 from ...ir.records import dataclass
 from ...ir.sizes.expr import Num
+from ...ir.sizes.masking import executed_share, touched_share
 from ..kernels.operands import unit_of
 from ..kernels.terms import KernelTimes, as_rows
 from ..machine.system import System

@@ -9,7 +9,7 @@ import argparse
 from collections.abc import Iterator
 
 from slipstick.backends.machine.load import load_system
-from slipstick.driver import estimate
+from slipstick.driver.estimate import estimate
 from slipstick.ir.errors import SlipstickError
 from slipstick.ir.graph import Workload
 from slipstick.ir.plan import Family, make_plan

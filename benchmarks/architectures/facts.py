@@ -7,7 +7,7 @@ from functools import partial
 from types import MappingProxyType
 
 from slipstick.backends.machine.load import load_system
-from slipstick.driver import Estimate, estimate
+from slipstick.driver.estimate import Estimate, estimate
 from slipstick.ir.graph import Graph, Workload
 from slipstick.ir.plan import Family, make_plan
 from slipstick.ir.records import dataclass

@@ -9,7 +9,7 @@ from types import MappingProxyType
 
 from slipstick import Family, GraphCache, PlanTable, evaluate, load, load_system, lower, make_plan, screen
 from slipstick.backends.machine.system import System
-from slipstick.driver import Lowered
+from slipstick.driver.estimate import Lowered
 from slipstick.ir.errors import SlipstickError
 from slipstick.ir.graph import Graph, Workload
 from slipstick.ir.plan import Plan

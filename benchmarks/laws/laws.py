@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 
 from slipstick.backends.machine.system import System
 from slipstick.cost.step.prepared import PreparedPlans
-from slipstick.driver import Estimates, Lowered, evaluate, screen
-from slipstick.driver.estimate import Screened
+from slipstick.driver.estimate import Estimates, Lowered, Screened, evaluate, screen
 from slipstick.ir.graph import Workload
 from slipstick.ir.plan import PlanTable
 

@@ -11,8 +11,7 @@ import numpy as np
 from slipstick.backends.machine.software.engine import Engine
 from slipstick.backends.machine.system import System
 from slipstick.cost.serving.traffic.requests import Lengths
-from slipstick.driver import Lowered, estimate
-from slipstick.driver.estimate import worth
+from slipstick.driver.estimate import Lowered, estimate, worth
 from slipstick.driver.serve.load import Load
 from slipstick.driver.serve.serve import serve
 from slipstick.driver.serve.server import Server

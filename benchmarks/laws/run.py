@@ -14,7 +14,7 @@ from slipstick import GraphCache, load, load_system
 from slipstick.backends.machine.software.engine import Engine
 from slipstick.backends.machine.software.engine_file import load_engine
 from slipstick.backends.machine.system import System
-from slipstick.driver import Lowered, lower
+from slipstick.driver.estimate import Lowered, lower
 from slipstick.driver.serve.tables import ServedModel
 from slipstick.ir.errors import SlipstickError
 from slipstick.ir.graph import Graph, Workload

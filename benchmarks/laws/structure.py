@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from slipstick.driver import Estimates, Lowered
+from slipstick.driver.estimate import Estimates, Lowered
 from slipstick.ir.errors import SlipstickError
 from slipstick.ir.graph import Workload
 from slipstick.ir.plan import Family

@@ -253,8 +253,8 @@ def systems_named(text: str) -> tuple[str, ...]:
     >>> systems_named("dgx-h100, mine.yaml")
     ('dgx-h100', 'mine.yaml')
     """
-    from ...backends.machine.load import system_names
+    from ...backends.machine.files.catalogue import names
 
     if text.strip() == "all":
-        return tuple(system_names())
+        return names("systems")
     return tuple(dict.fromkeys(one for one in map(str.strip, text.split(",")) if one))

@@ -75,7 +75,7 @@ def estimate(
     2
     """
     if given or not isinstance(said.get("plan", ""), str | Path):
-        from ...driver import estimate as of_plan
+        from ...driver.estimate import estimate as of_plan
 
         return cast("Callable[..., Estimate]", of_plan)(model, system, *given, **said)
     if said.get("phase") == "serve":

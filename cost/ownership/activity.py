@@ -11,14 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ...backends.machine.system import System
 from ...backends.prices.section import Prices
-from ...backends.pricing.program import PricedEntry, PricingGroup
-from ...backends.pricing.timing import PricedGroup, Timing
 from ...ir.errors import UnknownNameError
 from ...ir.graph import Phase, Workload
 from ...ir.ops import OpClass, Trait, has
@@ -30,6 +29,10 @@ from .cabling.trees import plain
 from .levels import EnergyLevels, levels_of
 from .server import watts_of
 from .wires import sent_joules
+
+if TYPE_CHECKING:
+    from ...backends.pricing.program import PricedEntry, PricingGroup
+    from ...backends.pricing.timing import PricedGroup, Timing
 
 Array = NDArray[np.float64]
 Index = NDArray[np.intp]

@@ -10,14 +10,17 @@ n are the accelerators, t is the time of a step.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from ...backends.prices.section import Prices
 from ...ir.graph import Workload
 from ...ir.records import dataclass
 from ...ir.sizes.expr import Num
 from .carbon import Embodied, operational_kg
-from .energy import StepEnergy
 from .ownership import Ownership
+
+if TYPE_CHECKING:
+    from .energy import StepEnergy
 
 _J_PER_KWH = 3.6e6  # 1000 W over 3600 s
 

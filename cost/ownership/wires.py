@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,10 +24,12 @@ from ...backends.machine.package import D2d, levels_of_dies
 from ...backends.machine.system import System
 from ...backends.network.topology.level import NetworkLevel
 from ...backends.prices.ownership_schema import EnergySection
-from ...backends.pricing.program import PricingGroup
 from ...ir.errors import UnknownNameError
 from ...ir.records import dataclass
 from ...ir.sizes.expr import Num
+
+if TYPE_CHECKING:
+    from ...backends.pricing.program import PricingGroup
 
 Array = NDArray[np.float64]
 _RING: Mapping[str, float] = {"all_reduce": 2.0}

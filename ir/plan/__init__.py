@@ -29,7 +29,6 @@ from .words import (
 
 __all__ = [
     "ATTENTION",
-    "AXES",
     "CAPACITY",
     "CP_METHODS",
     "IMBALANCE",

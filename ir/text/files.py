@@ -10,17 +10,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 from ..errors import ParseError
-from ..graph import Graph
 from ..host.folders import user_folder
 from ..records import dataclass
-from .admission import admit
-from .parse import parse_graph
-from .printer import print_graph
 from .stages import told
 from .untrusted import read_text
+
+if TYPE_CHECKING:
+    from ..graph import Graph
 
 _HEAD = re.compile(r'slipstick\.graph [0-9]+\r?\ngraph "([^"]*)"[^\n]*\n(?:positions ([0-9]+)\r?\n)?')
 # Behind a text that is kept: who changed the text did not make it.
@@ -35,6 +34,8 @@ def cache_folder() -> Path:
 
 def save_graph(graph: Graph, path: Path) -> None:
     """Write a graph; the file is complete or not there at all."""
+    from .printer import print_graph
+
     write_whole(path, print_graph(graph))
 
 
@@ -58,6 +59,9 @@ def load_graph(path: Path, verified: bool = False) -> Graph:
         path: of a file of a user.
         verified: whether it is known to keep them: what the package holds, what a checksum stands behind.
     """
+    from .admission import admit
+    from .parse import parse_graph
+
     try:
         text = read_text(path)
     except (OSError, ParseError) as error:

@@ -11,7 +11,9 @@ from ...ir.ops import OpClass, Trait, has
 from ...ir.ops.fused.experts import ExpertsAttrs
 from ...ir.ops.states import is_expert, moved_states
 from ...ir.ops.tensors.matmul import MatmulAttrs
-from ...ir.placement import CP, DP, EP, FSDP, REPLICATE, TP, UP, MeshAxis, Placement, Shard
+from ...ir.placement import CP, DP, EP, FSDP, REPLICATE, TP, UP, Shard
+from ...ir.placement import MeshAxis as MeshAxis
+from ...ir.placement import Placement as Placement
 from ...ir.sizes.expr import Expr
 from .follow import has_packed_channels
 from .plans.plans import ROWS, Style, TpPlan

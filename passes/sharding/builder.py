@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import field, replace
 from typing import TypeAlias
 
@@ -10,30 +10,17 @@ from ...ir.graph import NO_ATTRS, Attrs, Constraint, Node, Phase, Port, Region, 
 from ...ir.ops import Trait, has
 from ...ir.ops.collectives import CollectiveAttrs
 from ...ir.ops.tensors.layout import ConcatAttrs, SliceAttrs
-from ...ir.placement import (
-    AXES,
-    CP,
-    REPLICATE,
-    TP,
-    MeshAxis,
-    Partial,
-    Placement,
-    Replicate,
-    Shard,
-    conversion_of,
-    goes_through_whole,
-    group_axes,
-)
+from ...ir.placement import CP, REPLICATE, TP, Partial, Replicate, Shard, conversion_of, goes_through_whole, group_axes
 from ...ir.plan import CAPACITY
 from ...ir.records import dataclass
 from ...ir.sizes.expr import Dim, Expr, as_dim, as_expr, symbol, total
 from ...ir.sizes.rounding import ceil_div
 from ...ir.types import DType, TensorType
+from .annotate import MeshAxis, Placement, Placements
 from .ask import SAMPLE_AXES, SEQUENCE_AXES, has_batch, is_alike
 from .cuts import Cuts
 from .exchange import ExchangeOptions, is_routed
 
-Placements = Mapping[MeshAxis, Placement]
 # The type of a rank's part of a value, and what degrees must divide for it.
 LocalType: TypeAlias = tuple[TensorType, tuple[Constraint, ...]]
 
@@ -278,10 +265,10 @@ class RegionBuilder:
             have, want = self.where[value][axis], need[axis]
             if not is_alike(axis, have, want):
                 groups.setdefault(self._message(value, axis, have, want), []).append(axis)
-        found = [tuple(sorted(g, key=AXES.index)) for g in groups.values()]
+        found = [tuple(g) for g in groups.values()]
         if not any(key[0] == "routed" for key in groups):
             return found
-        # -1 for a conversion that leaves less on each rank, 1 for one that leaves more, 0 for the rest.
+        # -1 for what leaves less on each rank, 1 for what leaves more, 0 for the rest.
         return sorted(found, key=lambda g: isinstance(self.where[value][g[0]], Shard) - isinstance(need[g[0]], Shard))
 
     def _message(self, value: int, axis: MeshAxis, have: Placement, want: Placement) -> tuple[str, ...]:
@@ -344,9 +331,8 @@ class RegionBuilder:
                 spot, size, left = (world.id, p.dim), world.type.dims[p.dim], rest[p.dim]
                 where = self.cuts.counts(spot, size) or f"dim {p.dim} of {world.type}, {place}"
                 whole = axis == TP and left == size
-                found += (
-                    self.cuts.constraints(spot, size, where) if whole else [Constraint(as_dim(left), axis.group, where)]
-                )
+                alone = [Constraint(as_dim(left), axis.group, where)]
+                found += self.cuts.constraints(spot, size, where) if whole else alone
                 rest[p.dim] = left / symbol(axis)
             dims[p.dim] = as_dim(self._share(axis, (world, p), as_expr(dims[p.dim])))
         if any(is_routed(placements[a]) for a in self.axes):

@@ -11,8 +11,9 @@ from ...ir.placement import CP, DP, EP, FSDP, PARTIAL, REPLICATE, UP, MeshAxis, 
 from ...ir.records import dataclass
 from ...ir.sizes.expr import Dim, Expr, product, symbol
 from ...ir.sizes.fixed_sizes import fixed_sizes
+from .annotate import Placements
 from .ask import SAMPLE_AXES
-from .builder import Placements, RegionBuilder
+from .builder import RegionBuilder
 
 _BATCH = "batch"
 

@@ -21,6 +21,7 @@ from ...ir.types import DType
 from ..base import Pass, PassResult, require
 from .annotate import (
     OverEp,
+    Placements,
     StateKeys,
     enters_bag,
     gathers_output,
@@ -35,7 +36,7 @@ from .annotate import (
     with_whole_states,
 )
 from .ask import SAMPLE_AXES, Answer, Ask
-from .builder import Placements, RegionBuilder
+from .builder import RegionBuilder
 from .cuts import Cuts
 from .exchange import ExchangeOptions, imbalance_of, routing_regions, top_k
 from .facts import GraphFacts

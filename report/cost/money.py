@@ -6,7 +6,6 @@ import hashlib
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from ...cost.ownership.energy import joules_interval
 from ...cost.ownership.tco import pue_of
 from ...driver.metrics import format_metric
 from ...ir.units import format_si, format_usd
@@ -56,6 +55,8 @@ def _step_lines(answer: Estimate, m: Mapping[str, float], money: Money) -> Itera
 def joules_of_token(answer: Estimate, m: Mapping[str, float]) -> tuple[float, float]:
     """Return between which joules a token lies, as far as the energies of the machine are known."""
     assert answer.money is not None
+    from ...cost.ownership.energy import joules_interval
+
     energy, money = answer.money.energy, answer.money.money
     between, tokens = joules_interval(energy, money.system, money.prices), one(energy.machines_j) / m["j_per_token"]
     return one(between.low_j) / tokens, one(between.high_j) / tokens
@@ -138,6 +139,8 @@ def money_record(found: StepMoney | ServeMoney) -> Mapping[str, object]:
 
     That is at the power which the step draws, where `slipstick cost` takes the load of the price book.
     """
+    from ...cost.ownership.energy import joules_interval
+
     money = found.money
     between = joules_interval(found.energy, money.system, money.prices)
     return {

@@ -22,8 +22,8 @@ from ...ir.errors import UnknownNameError
 from ...ir.graph import ONCE_A_STEP, Node, Region
 from ...ir.ops import Trait, Work, has
 from ...ir.ops.collectives import CollectiveAttrs
-from ...ir.ops.masking import executed_share, touched_share
 from ...ir.plan.layout.stages import between_stages
+from ...ir.sizes.masking import executed_share, touched_share
 from ...ir.text.printer import print_node
 from ...ir.units import format_bytes, format_flops, format_time
 from ..cost.money import metrics_of

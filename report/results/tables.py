@@ -10,7 +10,6 @@ from ...driver.metrics import METRICS, format_metric
 from ...ir.records import dataclass
 from ...ir.text.json_text import json_text
 from ...ir.units import format_bytes, format_si
-from ..explain.money_reasons import explain_cost
 from .result import DRAWN, Result
 from .table import Line, Panel, Row, flat, shown_rows
 
@@ -207,6 +206,8 @@ class CostResult(Result):
 
     def explain(self, name: str) -> str:
         """Return why a line or a metric is what it is."""
+        from ..explain.money_reasons import explain_cost
+
         return explain_cost(self.money, name)
 
     def pictures(self) -> Sequence[Picture]:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from slipstick.cost.flops import REPEATED, Convention, ModelFlops
-from slipstick.driver import lower
+from slipstick.driver.estimate import lower
 from slipstick.frontend import load
 from slipstick.ir.graph import Graph
 from slipstick.ir.plan import Family

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import pytest
 
 from slipstick.backends.machine.system import System
-from slipstick.driver import estimate, lower
+from slipstick.driver.estimate import estimate, lower
 from slipstick.frontend import load
 from slipstick.ir.plan import Family, make_plan
 from slipstick.ir.sizes.expr import Expr

@@ -14,7 +14,7 @@ from slipstick.backends.machine.load import load_system, system_names
 from slipstick.backends.machine.system import System
 from slipstick.cost.bill import Bill
 from slipstick.cost.money import Money, StepMoney, Terms, system_money
-from slipstick.driver import Estimate, estimate, worth
+from slipstick.driver.estimate import Estimate, estimate, worth
 from slipstick.ir.errors import UnknownNameError
 from slipstick.ir.graph import Graph
 from slipstick.ir.plan import Family, make_plan

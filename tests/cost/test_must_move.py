@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from slipstick.cost.must_move import MustMove
-from slipstick.driver import lower
+from slipstick.driver.estimate import lower
 from slipstick.ir.graph import Graph, Workload
 from slipstick.ir.ops.base import ExpertsRead
 from slipstick.ir.plan import Family, PlanTable, make_plan

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from slipstick.cost.replicated import Replicated
-from slipstick.driver import lower
+from slipstick.driver.estimate import lower
 from slipstick.ir.graph import Graph
 from slipstick.ir.plan import Family
 

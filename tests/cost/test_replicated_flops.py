@@ -9,7 +9,7 @@ from math import prod
 import pytest
 
 from slipstick.cost.replicated import Replicated
-from slipstick.driver import lower
+from slipstick.driver.estimate import lower
 from slipstick.ir.graph import Graph
 from slipstick.ir.ops import work_of
 from slipstick.ir.placement import Shard

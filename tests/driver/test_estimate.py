@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from slipstick.backends.machine.load import load_system
 from slipstick.backends.machine.system import System
-from slipstick.driver import Estimate, Lowered, estimate, estimate_many, evaluate, lower
-from slipstick.driver.estimate import pipeline_for
+from slipstick.driver.estimate import Estimate, Lowered, estimate, estimate_many, evaluate, lower, pipeline_for
 from slipstick.ir.errors import PlanError, UsageError
 from slipstick.ir.graph import Graph, Workload
 from slipstick.ir.placement import EP, TP

@@ -8,7 +8,7 @@ import pytest
 
 from slipstick.backends.prices.book import load_prices
 from slipstick.backends.technology.data import load_technology
-from slipstick.driver import lower
+from slipstick.driver.estimate import lower
 from slipstick.explore.designs.setting import DesignJob, DesignSetting
 from slipstick.ir.plan import Family, make_plan
 from slipstick.ir.text.files import load_graph

@@ -12,7 +12,7 @@ import pytest
 from slipstick.backends.machine.load import load_system
 from slipstick.cost.money import Terms
 from slipstick.cost.run.training_run import TrainingRun
-from slipstick.driver import estimate, train, worth
+from slipstick.driver.estimate import estimate, train, worth
 from slipstick.explore.clusters import Cluster, Requirements, best_of, best_rows, clusters_in
 from slipstick.explore.goals import goals_of
 from slipstick.explore.plans.degrees import Degrees

@@ -12,7 +12,7 @@ from torch.nn import functional as F  # noqa: N812 - the field's name for it
 
 import slipstick
 from slipstick.backends.machine.load import load_system
-from slipstick.driver import estimate
+from slipstick.driver.estimate import estimate
 from slipstick.ir.graph import Graph, LengthBound, Node, Phase
 from slipstick.ir.ops import work_of
 from slipstick.ir.ops.tensors.images import WindowAttrs

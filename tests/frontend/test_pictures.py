@@ -13,7 +13,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 import slipstick
 from slipstick.backends.machine.load import load_system
-from slipstick.driver import estimate
+from slipstick.driver.estimate import estimate
 from slipstick.frontend.semantic.lift import lifted
 from slipstick.ir.graph import Graph, Node, Phase
 from slipstick.ir.ops.tensors.images import ChannelNormAttrs, WindowAttrs

@@ -8,7 +8,7 @@ import pytest
 
 from slipstick.backends.machine.load import load_system
 from slipstick.cost.cautions import unpriced_byte_share
-from slipstick.driver import estimate
+from slipstick.driver.estimate import estimate
 from slipstick.frontend import GraphCache, load
 from slipstick.ir.graph import Graph, Phase
 from slipstick.ir.ops import call_of, op_def, work_of

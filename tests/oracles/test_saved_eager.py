@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from slipstick.backends.machine.load import load_system
-from slipstick.driver import estimate, lower
+from slipstick.driver.estimate import estimate, lower
 from slipstick.frontend import load
 from slipstick.frontend.cache import GraphCache
 from slipstick.ir.errors import PlanError

@@ -9,7 +9,7 @@ import pytest
 
 from slipstick.backends.machine.load import load_system
 from slipstick.cost.run.training_run import checkpoint_bytes
-from slipstick.driver import estimate, lower
+from slipstick.driver.estimate import estimate, lower
 from slipstick.frontend import load
 from slipstick.frontend.runs.asked import AskedSizes
 from slipstick.ir.errors import PlanError, UnknownNameError

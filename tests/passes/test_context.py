@@ -8,7 +8,7 @@ import pytest
 
 from slipstick.backends.machine.load import load_system
 from slipstick.cost.memory.liveness import live_bytes
-from slipstick.driver import estimate, lower
+from slipstick.driver.estimate import estimate, lower
 from slipstick.frontend import load
 from slipstick.ir.errors import PlanError
 from slipstick.ir.graph import Graph, Region

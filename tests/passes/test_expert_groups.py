@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 
 from slipstick.backends.machine.system import System
 from slipstick.cost.constraints import ConstraintProgram
-from slipstick.driver import estimate, lower
-from slipstick.driver.estimate import pipeline_for
+from slipstick.driver.estimate import estimate, lower, pipeline_for
 from slipstick.frontend import load
 from slipstick.ir.errors import PlanError
 from slipstick.ir.graph import Graph, Phase, Region, Role

@@ -9,7 +9,7 @@ import pytest
 
 from slipstick.backends.machine.load import load_system
 from slipstick.backends.machine.system import System
-from slipstick.driver import estimate, lower
+from slipstick.driver.estimate import estimate, lower
 from slipstick.frontend import load
 from slipstick.ir.errors import PlanError
 from slipstick.ir.graph import Graph, Phase, Region, Workload

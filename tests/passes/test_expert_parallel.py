@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from slipstick.driver import lower
+from slipstick.driver.estimate import lower
 from slipstick.frontend import load
 from slipstick.ir.errors import PlanError
 from slipstick.ir.graph import Graph, Region, Role, Workload

@@ -11,7 +11,7 @@ from dataclasses import replace
 import pytest
 
 from slipstick.backends.machine.load import load_system
-from slipstick.driver import estimate, lower
+from slipstick.driver.estimate import estimate, lower
 from slipstick.frontend import load
 from slipstick.ir.errors import PlanError
 from slipstick.ir.graph import Graph, Node, Region, Role, Workload

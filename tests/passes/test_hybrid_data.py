@@ -17,8 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slipstick.backends.machine.load import load_system
-from slipstick.driver import Estimates, Lowered, evaluate, lower
-from slipstick.driver.estimate import pipeline_for
+from slipstick.driver.estimate import Estimates, Lowered, evaluate, lower, pipeline_for
 from slipstick.ir.graph import ONCE_A_STEP, Graph, Node, Phase, Region, Role
 from slipstick.ir.ops import call_of
 from slipstick.ir.ops.collectives import CollectiveAttrs, message_bytes

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from slipstick.cost.memory.liveness import live_bytes
-from slipstick.driver import lower
+from slipstick.driver.estimate import lower
 from slipstick.ir.graph import Graph, Region
 from slipstick.ir.plan import Family
 from slipstick.ir.sizes.expr import Expr

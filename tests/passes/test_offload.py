@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from slipstick.backends.machine.load import load_system
 from slipstick.backends.machine.system import System
-from slipstick.driver import Lowered, estimate, lower
-from slipstick.driver.estimate import pipeline_for, screen
+from slipstick.driver.estimate import Lowered, estimate, lower, pipeline_for, screen
 from slipstick.frontend import load
 from slipstick.ir.errors import NotBuiltError, PlanError, UnknownNameError, UsageError
 from slipstick.ir.graph import Graph, Phase, Region, Role, Workload

@@ -8,8 +8,7 @@ import pytest
 
 from slipstick.backends.machine.load import load_system
 from slipstick.cost.run.training_run import checkpoint_bytes
-from slipstick.driver import Estimate, estimate, lower
-from slipstick.driver.estimate import pipeline_for
+from slipstick.driver.estimate import Estimate, estimate, lower, pipeline_for
 from slipstick.frontend import load
 from slipstick.ir.errors import PlanError, SlipstickError, UnknownNameError
 from slipstick.ir.graph import Graph, Workload

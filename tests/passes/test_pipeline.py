@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from slipstick.driver import lower
+from slipstick.driver.estimate import lower
 from slipstick.frontend import load
 from slipstick.ir.errors import UsageError
 from slipstick.ir.graph import Graph, Phase, Port, Region, Role, Run

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from slipstick.driver import lower
-from slipstick.driver.estimate import pipeline_for
+from slipstick.driver.estimate import lower, pipeline_for
 from slipstick.frontend import load
 from slipstick.ir.errors import NotBuiltError, ParseError, PlanError, SlipstickError, UnknownNameError, UsageError
 from slipstick.ir.graph import Graph, Region, Role, Workload

@@ -21,8 +21,7 @@ from hypothesis import strategies as st
 from slipstick.backends.machine.system import System
 from slipstick.cost.memory.liveness import live_bytes, received_gradients
 from slipstick.cost.memory.moments import held_bytes, moments
-from slipstick.driver import Lowered, estimate, lower
-from slipstick.driver.estimate import pipeline_for
+from slipstick.driver.estimate import Lowered, estimate, lower, pipeline_for
 from slipstick.frontend import load
 from slipstick.ir.errors import NotBuiltError, PlanError, UnknownNameError
 from slipstick.ir.graph import Graph, Phase, Region, Run

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slipstick.backends.pricing.program import PricedEntry
-from slipstick.driver import Lowered, lower
+from slipstick.driver.estimate import Lowered, lower
 from slipstick.frontend import load
 from slipstick.ir.errors import UsageError, VerifyError
 from slipstick.ir.graph import Graph, Role, Workload

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slipstick.backends.machine.load import load_system
-from slipstick.driver import estimate, lower
+from slipstick.driver.estimate import estimate, lower
 from slipstick.frontend import load
 from slipstick.ir.graph import Graph, Phase, Region, Role, Run, Workload
 from slipstick.ir.ops.collectives import CollectiveAttrs

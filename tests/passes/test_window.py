@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from slipstick.backends.machine.load import load_system
-from slipstick.driver import Lowered, estimate, lower
+from slipstick.driver.estimate import Lowered, estimate, lower
 from slipstick.frontend import load
 from slipstick.ir.graph import Graph, Node, Region, Workload
 from slipstick.ir.ops import work_of

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from slipstick.backends.machine.chip import HostLink, HostMemory
 from slipstick.backends.machine.system import System
-from slipstick.driver import Lowered, lower
+from slipstick.driver.estimate import Lowered, lower
 from slipstick.ir.graph import Graph
 from slipstick.ir.plan import Family, Plan, make_plan
 from slipstick.ir.plan.case import divisors

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from slipstick.backends.machine.system import System
-from slipstick.driver import Estimates, Lowered, estimate_many
+from slipstick.driver.estimate import Estimates, Lowered, estimate_many
 from slipstick.explore.plans.lowerings import with_stages
 from slipstick.ir.graph import Graph, Node, Phase, Region, Role, Value
 from slipstick.ir.ops import op_def, work_of

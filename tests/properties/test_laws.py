@@ -12,8 +12,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from slipstick.backends.machine.system import System
-from slipstick.driver import Estimates, Lowered, estimate_many, evaluate, screen
-from slipstick.driver.estimate import pipeline_for
+from slipstick.driver.estimate import Estimates, Lowered, estimate_many, evaluate, pipeline_for, screen
 from slipstick.ir.errors import PlanError
 from slipstick.ir.graph import Graph, Phase
 from slipstick.ir.ops import call_of

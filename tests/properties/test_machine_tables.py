@@ -14,7 +14,7 @@ from slipstick.backends.machine.load import load_system
 from slipstick.backends.machine.system import System
 from slipstick.backends.machine.system_table import machine_at, machine_numbers, stacked, tabled
 from slipstick.backends.network.topology.level import Dragonfly, Edge, NetworkLevel
-from slipstick.driver import Estimate, Lowered, MachineEstimates, estimate, evaluate_machines, lower
+from slipstick.driver.estimate import Estimate, Lowered, MachineEstimates, estimate, evaluate_machines, lower
 from slipstick.ir.graph import Graph, Workload
 from slipstick.ir.plan import Family, Plan, make_plan
 

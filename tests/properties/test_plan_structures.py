@@ -12,7 +12,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from slipstick.backends.machine.load import load_system
-from slipstick.driver import Lowered, estimate, evaluate, lower, screen
+from slipstick.driver.estimate import Lowered, estimate, evaluate, lower, screen
 from slipstick.ir.errors import PlanError, SlipstickError
 from slipstick.ir.graph import Graph
 from slipstick.ir.plan import CP_METHODS, Family, Plan, PlanNumbers, PlanTable, make_plan

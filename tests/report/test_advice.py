@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from slipstick.backends.machine.system import System
-from slipstick.driver import Estimate, estimate
+from slipstick.driver.estimate import Estimate, estimate
 from slipstick.driver.remedies import find_remedies
 from slipstick.ir.graph import Graph, Workload
 from slipstick.ir.plan import Family, Plan, PlanWords, make_plan

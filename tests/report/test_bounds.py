@@ -8,7 +8,7 @@ import pytest
 from slipstick.backends.kernels.terms import ADDED, RESOURCES, KernelTimes
 from slipstick.backends.machine.load import load_system
 from slipstick.backends.machine.system import System
-from slipstick.driver import Estimate, estimate
+from slipstick.driver.estimate import Estimate, estimate
 from slipstick.ir.graph import Graph, Workload
 from slipstick.ir.plan import Family, Plan, make_plan
 from slipstick.report.bounds import bound_seconds, kernel_bounds, node_seconds, part_of

@@ -13,7 +13,7 @@ from typing import TypedDict, cast
 
 from slipstick.backends.machine.load import load_system
 from slipstick.backends.machine.system import System
-from slipstick.driver import Estimate, estimate
+from slipstick.driver.estimate import Estimate, estimate
 from slipstick.ir.graph import Graph, Workload
 from slipstick.ir.plan import Family, make_plan
 from slipstick.ir.text.files import load_graph

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from ....ir.ops.masking import executed_share
 from ....ir.records import dataclass
+from ....ir.sizes.masking import executed_share
 from ..terms import Array
 
 if TYPE_CHECKING:

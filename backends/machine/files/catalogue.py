@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, TypeAlias
 from ....ir.errors import SystemFileError, UnknownNameError
 from ....ir.records import dataclass
 from ....ir.text.untrusted import read_settings
-from ...network.topology.edges import with_edges
 from .faults import FileOrigin, Keys
 from .versions import AT, Dated, Validity, chosen
 
@@ -104,6 +103,8 @@ def measured_machine(chip: Tree) -> dict[str, Tree] | None:
     if called is None:
         return None
     system = _of_catalogue("systems", called)
+    from ...network.topology.edges import with_edges
+
     levels = _levels(system, system.tree.get("network"))
     measured = _of_catalogue("chips", str(system.tree["chip"])).tree
     return {"chip": measured, "network": [with_edges(level, part.folder) for level, part, _ in levels]}
@@ -239,6 +240,8 @@ def assembled(file: File, stack: str | None = None, calibration: str | None = No
     origins = [*of_layers, *origins]
     levels = list(_levels(file, tree.get("network")))
     if levels:
+        from ...network.topology.edges import with_edges
+
         tree["network"] = [with_edges(level, part.folder) for level, part, _ in levels]
         origins += [part.origin(("network", place), inner) for place, (_, part, inner) in enumerate(levels)]
     return Assembled(file, tree, layers, tuple(origins))

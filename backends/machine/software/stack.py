@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import field
-from typing import Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
-from ....ir.ops import OpClass
 from ....ir.placement import CP, EP, PP, TP, AxisGroup
 from ....ir.plan.training.decisions import Decisions
 from ....ir.records import dataclass
@@ -22,6 +21,9 @@ from ..files.kinds import (
     Key,
 )
 from .phases import PHASES, Phase
+
+if TYPE_CHECKING:
+    from ....ir.ops import OpClass
 
 # Of the bytes that an update moves (fp32 gradient, weight, and its states twice), those of the gradient.
 _GRADIENT_SHARE = 4.0 / 30.0
@@ -155,6 +157,8 @@ class KernelSlowdown:
 
     def of(self, kind: OpClass) -> float:
         """Return the factor of a class of ops."""
+        from ....ir.ops import OpClass
+
         if kind is OpClass.EXPERTS and self.experts is not None:
             return self.experts
         if kind in (OpClass.MATMUL, OpClass.EXPERTS):
@@ -264,6 +268,8 @@ class StackConstants:
 
     def factor(self, kind: OpClass) -> float:
         """Return the time of kernels of a class in its steps over that of one fused kernel alone."""
+        from ....ir.ops import OpClass
+
         if kind is OpClass.OPTIMIZER:
             return self.optimizer_passes + self.clip_passes * _GRADIENT_SHARE
         return self.kernel_slowdown.of(kind)

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 from ....ir.plan.words import PlanWords
-from ..chip import maker_of
 from ..files.catalogue import NO_SOFTWARE, names, read_file, read_table
 from ..files.kinds import Key, Least
 from ..files.section import Section, section_of
@@ -54,6 +53,8 @@ def choose_stack(phase: str, chip: str, words: PlanWords, own_module: bool = Fal
     >>> choose_stack("train", "H100-SXM5-80GB", PlanWords(tp=8)), choose_stack("train", "TPU-v5p", PlanWords(tp=8))
     ('megatron-core', 'none')
     """
+    from ..chip import maker_of
+
     maker = maker_of(chip)
     return next(row.stack for row in usual_rows() if row.fits(phase, maker, words, own_module))
 

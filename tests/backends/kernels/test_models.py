@@ -21,7 +21,7 @@ from slipstick.backends.pricing.models.built_in import GemmModel, RowwiseModel
 from slipstick.backends.pricing.models.experts import ExpertsModel
 from slipstick.backends.pricing.program import compile_graph
 from slipstick.backends.pricing.roofline import Backend
-from slipstick.driver import lower
+from slipstick.driver.estimate import lower
 from slipstick.ir.graph import Graph, Phase
 from slipstick.ir.plan import Family
 from slipstick.ir.text.parse import parse_graph

@@ -21,8 +21,7 @@ from slipstick.backends.machine.system_table import (
 )
 from slipstick.backends.network.topology.level import Edge, NetworkLevel
 from slipstick.backends.pricing.timing import annotate
-from slipstick.driver import evaluate, evaluate_machines, lower
-from slipstick.driver.estimate import MACHINES
+from slipstick.driver.estimate import MACHINES, evaluate, evaluate_machines, lower
 from slipstick.ir.errors import PlanError, UnknownNameError, UsageError
 from slipstick.ir.graph import Graph
 from slipstick.ir.plan import Family, PlanTable, make_plan

@@ -12,7 +12,7 @@ from slipstick.backends.network.collectives import collective_time
 from slipstick.backends.pricing.binding import Bindings, BoundProgram, bind
 from slipstick.backends.pricing.program import group_factors
 from slipstick.backends.pricing.timing import Timing, price
-from slipstick.driver import Lowered, lower
+from slipstick.driver.estimate import Lowered, lower
 from slipstick.ir.graph import Graph
 from slipstick.ir.plan import Family, PlanTable, make_plan
 from slipstick.ir.sizes.points import Points

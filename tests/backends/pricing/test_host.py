@@ -12,7 +12,7 @@ from slipstick.backends.machine.load import load_system
 from slipstick.backends.machine.system import System
 from slipstick.backends.pricing.program import compile_graph
 from slipstick.backends.pricing.timing import annotate
-from slipstick.driver import Estimate, estimate
+from slipstick.driver.estimate import Estimate, estimate
 from slipstick.ir.graph import Graph
 from slipstick.ir.ops.host import DOWN, UP, UPDATE
 from slipstick.ir.plan import Family, PlanTable, make_plan

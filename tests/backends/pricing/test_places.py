@@ -13,7 +13,7 @@ from slipstick.backends.machine.system_table import machine_at, tabled
 from slipstick.backends.network.collectives import collective_time
 from slipstick.backends.pricing.places import placed_system
 from slipstick.backends.pricing.program import group_factors
-from slipstick.driver import estimate, estimate_many, evaluate_machines, lower
+from slipstick.driver.estimate import estimate, estimate_many, evaluate_machines, lower
 from slipstick.ir.graph import Graph
 from slipstick.ir.plan import Family, make_plan
 from slipstick.report.tables import report_text

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from slipstick.backends.pricing.program import CompiledProgram, compile_graph, group_factors, group_of
-from slipstick.driver import lower
+from slipstick.driver.estimate import lower
 from slipstick.ir.graph import Graph, Workload
 from slipstick.ir.ops import OpClass, op_def, work_of
 from slipstick.ir.placement import AxisGroup

@@ -10,7 +10,7 @@ import pytest
 from slipstick.backends.kernels.terms import KernelTimes
 from slipstick.backends.machine.load import load_stack, load_system
 from slipstick.backends.pricing.riding import along
-from slipstick.driver import Lowered, estimate, lower
+from slipstick.driver.estimate import Lowered, estimate, lower
 from slipstick.ir.graph import Graph
 from slipstick.ir.plan import Family, make_plan
 

@@ -14,8 +14,8 @@ from slipstick.backends.pricing.roofline import Roofline
 from slipstick.ir.graph import Phase
 from slipstick.ir.ops import OpClass, Work
 from slipstick.ir.ops.base import AttentionShape, GemmShape
-from slipstick.ir.ops.masking import executed_share
 from slipstick.ir.sizes.expr import as_expr
+from slipstick.ir.sizes.masking import executed_share
 from slipstick.ir.types import DType
 
 LAUNCH_S = 2e-6

@@ -13,7 +13,7 @@ from slipstick.backends.pricing.amounts import Amounts
 from slipstick.backends.pricing.program import PricedEntry, PricingGroup
 from slipstick.backends.pricing.roofline import Pricer, Roofline
 from slipstick.backends.pricing.timing import Timing, annotate
-from slipstick.driver import Lowered, lower
+from slipstick.driver.estimate import Lowered, lower
 from slipstick.ir.errors import UnsupportedOpError
 from slipstick.ir.graph import Graph
 from slipstick.ir.plan import Family, Plan, PlanTable, make_plan

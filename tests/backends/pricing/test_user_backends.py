@@ -14,7 +14,7 @@ from slipstick.backends.machine.system import System
 from slipstick.backends.pricing.amounts import Amounts
 from slipstick.backends.pricing.program import PricedEntry, PricingGroup
 from slipstick.backends.pricing.roofline import Pricer, Roofline
-from slipstick.driver import Estimates, estimate, estimate_many, evaluate, evaluate_machines, lower
+from slipstick.driver.estimate import Estimates, estimate, estimate_many, evaluate, evaluate_machines, lower
 from slipstick.ir.errors import UsageError
 from slipstick.ir.graph import Graph
 from slipstick.ir.plan import Family, PlanTable, make_plan

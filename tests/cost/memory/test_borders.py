@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from slipstick.cost.memory.peak import Holding, MemoryProgram
-from slipstick.driver import Lowered, lower
+from slipstick.driver.estimate import Lowered, lower
 from slipstick.frontend import load
 from slipstick.ir.graph import Graph
 from slipstick.ir.plan import Family, PlanTable, make_plan

@@ -8,7 +8,7 @@ import pytest
 
 from slipstick.cost.memory.liveness import live_bytes, runs_behind
 from slipstick.cost.memory.peak import Holding
-from slipstick.driver import lower
+from slipstick.driver.estimate import lower
 from slipstick.ir.graph import Graph, Region, Run, Workload
 from slipstick.ir.plan import Family, Plan, PlanTable, make_plan
 from slipstick.ir.sizes.points import Points

@@ -8,7 +8,7 @@ from slipstick.backends.machine.system import System
 from slipstick.cost.memory.liveness import EXPERT_TOKENS, live_bytes
 from slipstick.cost.memory.moments import moments
 from slipstick.cost.memory.peak import MemoryProgram
-from slipstick.driver import Lowered, lower
+from slipstick.driver.estimate import Lowered, lower
 from slipstick.ir.graph import Graph, Workload
 from slipstick.ir.plan import Family, Plan, PlanTable, make_plan
 from slipstick.ir.sizes.points import Points

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from slipstick.backends.machine.system import System
 from slipstick.cost.memory.fullest import in_flight
 from slipstick.cost.step.stages import StageProgram, Staging
-from slipstick.driver import Lowered, estimate_many, evaluate, lower, screen
+from slipstick.driver.estimate import Lowered, estimate_many, evaluate, lower, screen
 from slipstick.frontend import load
 from slipstick.ir.errors import PlanError
 from slipstick.ir.graph import Graph, Run

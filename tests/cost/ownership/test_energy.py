@@ -23,7 +23,7 @@ from slipstick.cost.ownership.activity import BEYOND, Activity, activity, idle_w
 from slipstick.cost.ownership.energy import StepEnergy, step_energy
 from slipstick.cost.ownership.levels import levels_of, memory_kind
 from slipstick.cost.ownership.system import system_cost
-from slipstick.driver import Estimate, estimate, evaluate, lower
+from slipstick.driver.estimate import Estimate, estimate, evaluate, lower
 from slipstick.ir.errors import SystemFileError, UnknownNameError
 from slipstick.ir.graph import Graph
 from slipstick.ir.plan import Family, Plan, PlanTable, make_plan

@@ -20,7 +20,7 @@ from slipstick.cost.run.training_run import (
     Unit,
     checkpoint_bytes,
 )
-from slipstick.driver import Estimate, estimate, train
+from slipstick.driver.estimate import Estimate, estimate, train
 from slipstick.ir.errors import UsageError
 from slipstick.ir.graph import Graph
 from slipstick.ir.plan import Family, make_plan

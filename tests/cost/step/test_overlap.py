@@ -19,7 +19,7 @@ from slipstick.cost.step.policy import StepPolicy
 from slipstick.cost.step.stage_time import pass_account
 from slipstick.cost.step.stages import StageProgram
 from slipstick.cost.step.step_program import RING
-from slipstick.driver import Estimate, Lowered, estimate, lower
+from slipstick.driver.estimate import Estimate, Lowered, estimate, lower
 from slipstick.frontend import load
 from slipstick.ir.errors import PlanError
 from slipstick.ir.graph import Graph, Phase, Region, Run, Workload

@@ -10,7 +10,7 @@ from slipstick.backends.machine.software.stack import HostFloor, Overlap
 from slipstick.backends.machine.system import System
 from slipstick.cost.step.beside import HiddenMessages
 from slipstick.cost.step.policy import StepPolicy, floored
-from slipstick.driver import Lowered, estimate, lower
+from slipstick.driver.estimate import Lowered, estimate, lower
 from slipstick.frontend import load
 from slipstick.ir.graph import Graph, Phase
 from slipstick.ir.plan import Family, PlanTable, make_plan

@@ -13,7 +13,7 @@ from slipstick.backends.pricing.timing import PricedGroup, Timing, annotate
 from slipstick.cost.step.policy import StepPolicy
 from slipstick.cost.step.rollup import StepSeconds, roll_up
 from slipstick.cost.step.stages import StageProgram
-from slipstick.driver import lower
+from slipstick.driver.estimate import lower
 from slipstick.ir.graph import Graph, Phase, Region, Run, Workload
 from slipstick.ir.ops import OpClass, Work
 from slipstick.ir.ops.host import DOWN, UP, UPDATE

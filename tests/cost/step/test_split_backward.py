@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from slipstick.cost.step.split_backward import weight_gradients
-from slipstick.driver import lower
+from slipstick.driver.estimate import lower
 from slipstick.ir.graph import Graph, Phase, Region
 from slipstick.ir.ops import work_of
 from slipstick.ir.plan import Family

@@ -9,7 +9,7 @@ import pytest
 
 from slipstick.backends.machine.load import load_system
 from slipstick.cost.step.stragglers import expected_maximum
-from slipstick.driver import estimate
+from slipstick.driver.estimate import estimate
 from slipstick.frontend import load
 from slipstick.ir.plan import Family, make_plan
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from slipstick.backends.machine.load import load_system
 from slipstick.backends.machine.software.engine_file import load_engine
 from slipstick.cost.serving.traffic.sizes import Fixed, Lognormal, Uniform
-from slipstick.driver import lower
+from slipstick.driver.estimate import lower
 from slipstick.driver.rl.algorithm import ALGORITHMS, algorithm
 from slipstick.driver.rl.rollout import Rollouts, rollout_time
 from slipstick.driver.rl.samples import Samples

@@ -20,7 +20,7 @@ from slipstick.cost.serving.capacity import held_bytes
 from slipstick.cost.serving.slo import SLO
 from slipstick.cost.serving.traffic.requests import Lengths
 from slipstick.cost.serving.traffic.traffic_text import parse_sizes, parse_traffic
-from slipstick.driver import lower
+from slipstick.driver.estimate import lower
 from slipstick.driver.serve.answer import ServeEstimate, request_flops
 from slipstick.driver.serve.drafts import draft_model, drafting, num_layers, prediction_head
 from slipstick.driver.serve.load import Load

@@ -13,7 +13,7 @@ from slipstick.cost.serving.slo import ANYTHING
 from slipstick.cost.serving.traffic.requests import Lengths
 from slipstick.cost.serving.traffic.sizes import Requests
 from slipstick.cost.serving.traffic.traffic import Traffic
-from slipstick.driver import lower
+from slipstick.driver.estimate import lower
 from slipstick.driver.serve.load import Load
 from slipstick.driver.serve.serve import serve
 from slipstick.driver.serve.server import Server

@@ -13,7 +13,7 @@ from slipstick.backends.machine.software.engine_file import load_engine
 from slipstick.benchmarks.intervals import DECODE, MODEL, PLANS, PREFILL, STACKS, answers, violations
 from slipstick.cost.flops import Convention
 from slipstick.cost.serving.traffic.requests import Lengths
-from slipstick.driver import Estimate, estimate, lower
+from slipstick.driver.estimate import Estimate, estimate, lower
 from slipstick.driver.serve.load import Load
 from slipstick.driver.serve.serve import serve
 from slipstick.driver.serve.server import Server

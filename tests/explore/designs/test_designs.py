@@ -15,7 +15,7 @@ from slipstick.backends.technology.fits import Reason
 from slipstick.cost.money import Terms, system_money
 from slipstick.cost.run.training_run import TrainingRun
 from slipstick.cost.silicon.dies.limits import Obstacle
-from slipstick.driver import estimate, train, worth
+from slipstick.driver.estimate import estimate, train, worth
 from slipstick.explore.designs.designs import Designs, check_some, column_of, explore, system_text_at
 from slipstick.explore.designs.reasons import NOT_PACKAGED, reason_text
 from slipstick.explore.designs.setting import DesignJob, DesignSetting

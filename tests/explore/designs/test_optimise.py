@@ -14,7 +14,7 @@ from slipstick.backends.machine.load import read_system
 from slipstick.backends.technology.claims import claims_of
 from slipstick.backends.technology.design import Budget
 from slipstick.cost.money import Terms
-from slipstick.driver import estimate, lower, worth
+from slipstick.driver.estimate import estimate, lower, worth
 from slipstick.explore.designs.machines import machine_text
 from slipstick.explore.designs.optimise import FRONT, Optimum, first_machine, optimise
 from slipstick.explore.designs.plans import PlanFinder

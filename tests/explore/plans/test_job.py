@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from slipstick.backends.machine.system import System
 from slipstick.cost.money import Terms
 from slipstick.cost.schedules.pipeline import Paced, Pipelines
-from slipstick.driver import estimate, worth
-from slipstick.driver.estimate import Estimates, Lowered
+from slipstick.driver.estimate import Estimates, Lowered, estimate, worth
 from slipstick.driver.evaluation import evaluated
 from slipstick.explore.best import Best
 from slipstick.explore.block import Block, Found, joined

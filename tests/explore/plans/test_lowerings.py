@@ -8,8 +8,7 @@ from dataclasses import replace
 import pytest
 
 from slipstick.backends.machine.load import load_system
-from slipstick.driver import estimate_many, lower
-from slipstick.driver.estimate import pipeline_for
+from slipstick.driver.estimate import estimate_many, lower, pipeline_for
 from slipstick.explore.plans.lowerings import Lowerings
 from slipstick.ir.errors import PlanError, UnknownNameError
 from slipstick.ir.graph import Graph, Run

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from slipstick.driver import Lowered, lower
+from slipstick.driver.estimate import Lowered, lower
 from slipstick.explore.plans.degrees import NUMBERS, Degrees, candidates, plan_table
 from slipstick.explore.plans.space import Choices, PlanSpace
 from slipstick.explore.plans.tables import plan_of

@@ -12,8 +12,8 @@ from slipstick.ir.ops import op_def
 from slipstick.ir.ops.base import OpCall, Work
 from slipstick.ir.ops.fused.attention import AttentionAttrs, KvAppendAttrs
 from slipstick.ir.ops.fused.index_keys import IndexAttrs
-from slipstick.ir.ops.masking import executed_share
 from slipstick.ir.sizes.expr import Dim, as_expr, symbol
+from slipstick.ir.sizes.masking import executed_share
 from slipstick.ir.types import DType, TensorType
 
 B, S, KV, TP = symbol("batch"), symbol("seq"), symbol("kv"), symbol("tp")

@@ -9,8 +9,7 @@ import pytest
 
 from slipstick.backends.kernels.loads import power_law_loads
 from slipstick.backends.machine.load import load_system
-from slipstick.driver import estimate, lower
-from slipstick.driver.estimate import Estimate
+from slipstick.driver.estimate import Estimate, estimate, lower
 from slipstick.frontend import load
 from slipstick.ir.errors import ParseError, PlanError, UsageError
 from slipstick.ir.graph import Graph
@@ -67,7 +66,7 @@ def test_ranks_divide_experts_and_copies_together(qwen: Graph) -> None:
 def test_a_table_has_the_load_of_each_degree(qwen: Graph) -> None:
     plans = [plan_of(words(num_gpus=n, ep=n, expert_popularity="power:1.2")) for n in (2, 8, 32)]
     lowered = lower(qwen, plans[0].family)
-    from slipstick.driver import evaluate
+    from slipstick.driver.estimate import evaluate
 
     table = evaluate(lowered, load_system("dgx-h100"), PlanTable.of(plans)).metrics["step_time_s"]
     alone = [estimate(qwen, load_system("dgx-h100"), plan).metrics["step_time_s"] for plan in plans]

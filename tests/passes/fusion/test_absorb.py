@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 from slipstick.backends.machine.load import load_system
 from slipstick.backends.machine.system import System
 from slipstick.cost.flops import Convention, ModelFlops
-from slipstick.driver import estimate, lower
-from slipstick.driver.estimate import pipeline_for
+from slipstick.driver.estimate import estimate, lower, pipeline_for
 from slipstick.frontend import load
 from slipstick.ir.errors import PlanError, UnknownNameError
 from slipstick.ir.graph import Graph, Node, Region, Role, Workload

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from slipstick.driver import lower
+from slipstick.driver.estimate import lower
 from slipstick.frontend import config_of, load_config
 from slipstick.ir.graph import Graph, Region
 from slipstick.ir.plan import Family

@@ -11,12 +11,11 @@ from hypothesis import strategies as st
 from slipstick.ir.errors import InternalError, UnknownNameError, UnsupportedOpError, UsageError, VerifyError
 from slipstick.ir.graph import Graph, Node, Region
 from slipstick.ir.verify import problems
-from slipstick.passes.accumulate import Accumulate
 from slipstick.passes.base import Pass, PassResult
 from slipstick.passes.bucket import Bucket
 from slipstick.passes.fusion.fuse import Fuse
 from slipstick.passes.manager import PASSES, PassPipeline, parse_pipeline, pass_class
-from slipstick.passes.optimizer import Optimizer
+from slipstick.passes.optimizer import Accumulate, Optimizer
 from slipstick.passes.sharding.plans.plans import TP_PLANS, Style, tp_plan
 from slipstick.passes.sharding.rules import rule_for
 from slipstick.passes.sharding.shard import ShardPass

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from slipstick.cost.flops import Convention, ModelFlops
-from slipstick.driver import lower
+from slipstick.driver.estimate import lower
 from slipstick.ir.errors import NotBuiltError, PlanError
 from slipstick.ir.graph import Graph
 from slipstick.ir.plan import Family

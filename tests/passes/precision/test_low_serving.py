@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from slipstick.driver import lower
-from slipstick.driver.estimate import pipeline_for
+from slipstick.driver.estimate import lower, pipeline_for
 from slipstick.frontend import load
 from slipstick.ir.errors import PlanError, UnknownNameError, UsageError
 from slipstick.ir.graph import Graph, Node, Region, Role, Workload

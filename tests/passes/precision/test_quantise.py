@@ -8,8 +8,7 @@ from collections.abc import Mapping
 import pytest
 
 from slipstick.cost.memory.states import held_parameters
-from slipstick.driver import lower
-from slipstick.driver.estimate import pipeline_for
+from slipstick.driver.estimate import lower, pipeline_for
 from slipstick.frontend.huggingface.configs.models import config_of
 from slipstick.frontend.loading import load_config
 from slipstick.ir.errors import NotBuiltError, PlanError, UnknownNameError, UsageError

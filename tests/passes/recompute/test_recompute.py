@@ -32,7 +32,7 @@ from hypothesis import strategies as st
 
 from slipstick.backends.machine.system import System
 from slipstick.cost.memory.liveness import live_bytes
-from slipstick.driver import estimate, lower
+from slipstick.driver.estimate import estimate, lower
 from slipstick.frontend import load
 from slipstick.ir.errors import PlanError, UnknownNameError
 from slipstick.ir.graph import Graph, Phase, Region, Role, Workload

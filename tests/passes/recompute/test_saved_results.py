@@ -10,7 +10,7 @@ from collections.abc import Callable
 import pytest
 
 from slipstick.cost.memory.states import copied_bytes, kept_bytes
-from slipstick.driver import estimate, lower
+from slipstick.driver.estimate import estimate, lower
 from slipstick.frontend import load
 from slipstick.ir.errors import PlanError, UnknownNameError
 from slipstick.ir.graph import Graph, Phase

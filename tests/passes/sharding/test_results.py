@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from slipstick.driver import lower
+from slipstick.driver.estimate import lower
 from slipstick.ir.ops import call_of
 from slipstick.ir.ops.collectives import CollectiveAttrs, message_bytes
 from slipstick.ir.plan import PlanWords, plan_of

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from slipstick.backends.machine.load import load_system
-from slipstick.driver import estimate, lower
+from slipstick.driver.estimate import estimate, lower
 from slipstick.frontend import GraphCache, load
 from slipstick.frontend.module import trace
 from slipstick.ir.errors import PlanError

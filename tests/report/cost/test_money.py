@@ -12,7 +12,7 @@ import pytest
 from slipstick.backends.machine.load import load_system
 from slipstick.cost.money import Terms, system_money
 from slipstick.cost.run.training_run import TrainingRun
-from slipstick.driver import Estimate, estimate, train, worth
+from slipstick.driver.estimate import Estimate, estimate, train, worth
 from slipstick.driver.metrics import METRICS
 from slipstick.ir.errors import UnknownNameError
 from slipstick.ir.graph import Graph

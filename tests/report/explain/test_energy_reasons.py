@@ -13,7 +13,7 @@ from slipstick.backends.technology.data import load_technology
 from slipstick.backends.technology.design import Budget, design
 from slipstick.backends.technology.files.chip_file import system_text
 from slipstick.cost.run.training_run import TrainingRun
-from slipstick.driver import Estimate, estimate, train, worth
+from slipstick.driver.estimate import Estimate, estimate, train, worth
 from slipstick.ir.graph import Graph
 from slipstick.ir.plan import Family, make_plan
 from slipstick.report.cost.money import metrics_of

@@ -9,7 +9,7 @@ import pytest
 from slipstick.backends.machine.load import load_system
 from slipstick.backends.machine.system import System
 from slipstick.cost.flops import Convention
-from slipstick.driver import Estimate, estimate
+from slipstick.driver.estimate import Estimate, estimate
 from slipstick.driver.metrics import METRICS
 from slipstick.driver.uncertainty.bands import Band
 from slipstick.ir.graph import Graph, Workload

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from slipstick.backends.machine.load import load_system
-from slipstick.driver import Estimate, estimate
+from slipstick.driver.estimate import Estimate, estimate
 from slipstick.driver.metrics import METRICS
 from slipstick.ir.errors import UnknownNameError
 from slipstick.ir.graph import Graph

@@ -10,7 +10,7 @@ import pytest
 from slipstick.backends.machine.load import load_system
 from slipstick.backends.machine.software.stack import MeasuredAllReduce, NetworkState
 from slipstick.backends.machine.system import System
-from slipstick.driver import Estimate, estimate, estimate_many, lower
+from slipstick.driver.estimate import Estimate, estimate, estimate_many, lower
 from slipstick.ir.graph import Graph, Phase, Workload
 from slipstick.ir.plan import Family, Plan, make_plan
 from slipstick.report.bounds import bound_seconds

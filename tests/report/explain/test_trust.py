@@ -7,7 +7,7 @@ import pytest
 
 from slipstick.backends.machine.load import load_system
 from slipstick.backends.machine.system import System
-from slipstick.driver import Estimate, estimate
+from slipstick.driver.estimate import Estimate, estimate
 from slipstick.ir.graph import Graph, Workload
 from slipstick.ir.plan import Family, make_plan
 from slipstick.report.accuracy import ANY, RowAccuracy, keys_of, nearest, packaged, written

@@ -7,7 +7,7 @@ import pytest
 
 from slipstick.backends.machine.load import load_system
 from slipstick.backends.machine.system import System
-from slipstick.driver import Estimate, estimate, worth
+from slipstick.driver.estimate import Estimate, estimate, worth
 from slipstick.explore.goals import Goal
 from slipstick.ir.graph import Graph
 from slipstick.ir.plan import Family, make_plan

@@ -11,7 +11,7 @@ import pytest
 
 from slipstick.backends.machine.load import load_stack, load_system
 from slipstick.backends.machine.software.stack_limits import moved, split_chip
-from slipstick.driver import evaluate
+from slipstick.driver.estimate import evaluate
 from slipstick.frontend import GraphCache
 from slipstick.validation.fit.profiles import ProfileFit
 from slipstick.validation.fit.stacks.fit import fit_stacks

@@ -54,7 +54,7 @@ def test_the_answer_is_the_same_in_any_number_of_processes(whole: Table, cache: 
 
 @pytest.mark.slow
 def test_a_case_is_priced_alone_as_in_its_table(whole: Table, cache: GraphCache) -> None:
-    from slipstick.driver import evaluate
+    from slipstick.driver.estimate import evaluate
 
     table = some(whole, [row.id for row in whole.rows if row.text("model") == "GPT-h1024-L12"][:4])
     outcomes = {outcome.row.id: outcome.predicted for outcome in judged(table, cache, 1)}

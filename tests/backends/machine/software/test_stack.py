@@ -9,7 +9,7 @@ import pytest
 from slipstick.backends.machine.load import load_stack, load_system, stack_names
 from slipstick.backends.machine.software.stack import HostFloor, Slowdown
 from slipstick.backends.network.collectives import collective_time
-from slipstick.driver import evaluate, lower
+from slipstick.driver.estimate import evaluate, lower
 from slipstick.frontend import load
 from slipstick.ir.errors import SystemFileError
 from slipstick.ir.ops import OpClass

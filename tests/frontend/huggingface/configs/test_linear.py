@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from slipstick.backends.machine.load import load_system
-from slipstick.driver import estimate, lower
+from slipstick.driver.estimate import estimate, lower
 from slipstick.frontend.huggingface.configs.models import Config
 from slipstick.frontend.loading import load, load_config
 from slipstick.ir.graph import Graph, Node, Phase, Role, Workload

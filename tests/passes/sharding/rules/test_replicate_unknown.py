@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from slipstick.backends.machine.load import load_system
-from slipstick.driver import estimate, lower
+from slipstick.driver.estimate import estimate, lower
 from slipstick.ir.errors import UnsupportedOpError
 from slipstick.ir.graph import Graph, Phase
 from slipstick.ir.ops import call_of

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from slipstick.driver import lower
+from slipstick.driver.estimate import lower
 from slipstick.ir.graph import NO_ATTRS, Attrs, Phase
 from slipstick.ir.ops.base import OpCall
 from slipstick.ir.ops.tensors.layout import ConcatAttrs, PermuteAttrs, SliceAttrs

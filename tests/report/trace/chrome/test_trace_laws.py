@@ -9,7 +9,7 @@ from functools import cache
 import pytest
 
 from slipstick.backends.machine.load import load_system
-from slipstick.driver import Estimate
+from slipstick.driver.estimate import Estimate
 from slipstick.ir.graph import Workload
 from slipstick.ir.plan import Family
 from slipstick.report.trace.chrome.emit import trace_of
