@@ -135,7 +135,6 @@ class Row:
         codec: its values.
         needs: a word without which it says nothing: a degree above one, a recipe.
         idle: what it is then understood as.
-        alias: whether verbs take the flag for their own: `slipstick estimate --tensor-model-parallel-size 8`.
     """
 
     word: str
@@ -143,7 +142,6 @@ class Row:
     codec: Codec = COUNT
     needs: str = ""
     idle: str = "of one rank"
-    alias: bool = False
 
     @property
     def words(self) -> tuple[str, ...]:

@@ -357,8 +357,8 @@ def _read_speculation(r: Reading) -> None:
     steps = r.count("speculative_num_steps", "speculative_num_draft_tokens")
     algorithm = r.text("speculative_algorithm", "speculative_algo")
     if algorithm is not None and steps:
-        names = ("speculative_algorithm", "speculative_algo", "speculative_num_steps")
-        r.say("ngram" if algorithm.upper() == "NGRAM" else "mtp", steps, *names)
+        chain = ("speculative_algorithm", "speculative_algo", "speculative_num_steps")
+        r.say("ngram" if algorithm.upper() == "NGRAM" else "mtp", steps, *chain)
         if (r.count("speculative_eagle_topk") or 1) == 1:
             # A tree of drafts is left out.
             r.understand("drafts as a chain", "speculative_eagle_topk", "speculative_num_draft_tokens")

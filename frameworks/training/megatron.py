@@ -201,6 +201,10 @@ def _write_gathers(w: Writing) -> None:
             w.say("--reuse-grad-buf-for-mxfp8-param-ag")
 
 
+def _write_edge(value: Word, words: Words) -> tuple[Text, ...]:
+    return (value,) if isinstance(value, int) and (words["bf16_first"] or words["bf16_last"]) else ()
+
+
 def _edge() -> Codec:
     """Return the codec of layers at an end that keep their type: one where a launch says no number."""
 
@@ -209,7 +213,7 @@ def _edge() -> Codec:
         edges = r.flag("first_last_layers_bf16") and is_on(r.words, "precision")
         return (1 if number is None else number) if edges else None
 
-    return Codec(read, lambda value, words: (value,) if words["bf16_first"] or words["bf16_last"] else ())
+    return Codec(read, _write_edge)
 
 
 _OVERLAPS = (
@@ -298,29 +302,29 @@ MEGATRON = Framework(
     render=lambda subject, flags: command(torchrun(subject, "pretrain_gpt.py"), flags),
     rows=(
         Group("", _check_trains),
-        Row("tp", "--tensor-model-parallel-size model_parallel_size", DEGREE, alias=True),
+        Row("tp", "--tensor-model-parallel-size model_parallel_size", DEGREE),
         Row("sp", "--sequence-parallel no_sequence_parallel",
             Codec(_read_sp, lambda value, words: (None,) if value and is_on(words, "tp") else ())),
         Row("pp", "--pipeline-model-parallel-size transformer_pipeline_model_parallel_size",
-            count(usual=1, most=MOST_STAGES), alias=True),
+            count(usual=1, most=MOST_STAGES)),
         Group("vpp pp_layout", read_stages, write_stages),
-        Row("cp", "--context-parallel-size", ABOVE_ONE, alias=True),
+        Row("cp", "--context-parallel-size", ABOVE_ONE),
         Row("cp_method", "--cp-comm-type", Codec(choice(_CP, usual="p2p", strict=True).read, _write_cp_method),
             needs="cp"),
         Group("cp_ulysses", _read_ulysses, _write_ulysses),
         Row("order", "--use-tp-pp-dp-mapping", switch(_TP_INSIDE_PP, ORDER)),
         Row("mtp_num_layers", "--mtp-num-layers", POSITIVE),
         Row("scatter_p2p", "--no-scatter-gather-tensors-in-pipeline", Codec(_read_scatter, _write_scatter)),
-        Row("ep", "--expert-model-parallel-size", ABOVE_ONE, alias=True),
+        Row("ep", "--expert-model-parallel-size", ABOVE_ONE),
         Group("", _read_dispatch),
         Beside("--moe-token-dispatcher-type", "ep", "alltoall", "all-to-all of rows"),
-        Row("etp", "--expert-tensor-parallel-size", Codec(_read_etp, _write_etp), alias=True),
+        Row("etp", "--expert-tensor-parallel-size", Codec(_read_etp, _write_etp)),
         Row("capacity_factor", "--moe-expert-capacity-factor",
-            Codec(lambda r, names: r.real(*names) if _has_experts(r) else None, REAL.write), alias=True),
+            Codec(lambda r, names: r.real(*names) if _has_experts(r) else None, REAL.write)),
         Beside("--moe-pad-expert-input-to-capacity", "capacity_factor"),
-        Row("mbs", "--micro-batch-size batch_size", DEGREE, alias=True),
-        Row("gbs", "--global-batch-size", COUNT, alias=True),
-        Row("seq", "--seq-length encoder_seq_length decoder_seq_length", COUNT, alias=True),
+        Row("mbs", "--micro-batch-size batch_size", DEGREE),
+        Row("gbs", "--global-batch-size", COUNT),
+        Row("seq", "--seq-length encoder_seq_length decoder_seq_length", COUNT),
         Group("gpus", _read_devices),
         *MEMORY,
         Group("dtype", _read_dtype, _write_dtype),
@@ -328,11 +332,11 @@ MEGATRON = Framework(
             Codec(_read_grad_dtype, switch("bf16", FP32).write)),
         Group("precision", _read_precision, _write_precision),
         Group("fp8_param_gather", _read_gathers, _write_gathers),
-        Row("fp8_attention", "--fp8-dot-product-attention", SWITCH, needs="precision", idle="", alias=True),
+        Row("fp8_attention", "--fp8-dot-product-attention", SWITCH, needs="precision", idle=""),
         Row("fp8_output_proj", "--fp8-output-proj", SWITCH, needs="precision", idle=""),
         Beside("--first-last-layers-bf16", "bf16_first bf16_last"),
-        Row("bf16_first", "--num-layers-at-start-in-bf16", _edge(), alias=True),
-        Row("bf16_last", "--num-layers-at-end-in-bf16", _edge(), alias=True),
+        Row("bf16_first", "--num-layers-at-start-in-bf16", _edge()),
+        Row("bf16_last", "--num-layers-at-end-in-bf16", _edge()),
         Group("async_tp", _read_overlap, _write_overlap),
         Row("attention", "--attention-backend", choice({"unfused": "unfused"}, idle="flash")),
         Row("cuda_graph", "--cuda-graph-impl enable_cuda_graph external_cuda_graph",
