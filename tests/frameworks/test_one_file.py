@@ -12,15 +12,15 @@ import pytest
 import slipstick
 from slipstick.frameworks.launch import plain
 from slipstick.frameworks.registry import VOCABULARIES
-from slipstick.frameworks.rows import Row
+from slipstick.frameworks.rows import SettingRow
 from slipstick.ir.plan.words import WORDS
 
 # A row for a word that the framework has no flag for, by the file of the framework, behind a row that stands there.
 FLAGS = {
-    "megatron": ("training/megatron.py", '        Row("mtp_num_layers", "--mtp-num-layers", POSITIVE),\n'),
-    "vllm": ("servers/engine.py", '            Row("max_num_seqs", e.seqs),\n'),
+    "megatron": ("training/megatron.py", '        SettingRow("mtp_num_layers", "--mtp-num-layers", POSITIVE),\n'),
+    "vllm": ("servers/engine.py", '            SettingRow("max_num_seqs", e.seqs),\n'),
 }
-ROW = '        Row("placement", "--rank-placement", choice({"blocks": "compact"}, idle="auto")),\n'
+ROW = '        SettingRow("placement", "--rank-placement", choice({"blocks": "compact"}, idle="auto")),\n'
 RUN = """
 import json, sys
 import slipstick
@@ -65,7 +65,7 @@ def test_a_flag_is_one_row(framework: str, tmp_path: Path) -> None:
 def test_names_that_verbs_take_are_those_of_rows() -> None:
     """Other names of a word's flag mean the same word to each framework that has them."""
     words = {plain(flag): name for name, row in WORDS.items() for flag in row.word.also}
-    rows = [row for one in VOCABULARIES.values() for row in one.rows if isinstance(row, Row)]
+    rows = [row for one in VOCABULARIES.values() for row in one.rows if isinstance(row, SettingRow)]
     named = [(name, row.word) for row in rows for name in row.names if name in words]
     assert {words[name] for name, _ in named} >= {"tp", "pp", "cp", "ep", "mbs", "seq", "gbs", "etp"}
     assert [(name, word) for name, word in named if words[name] != word] == []
