@@ -73,8 +73,8 @@ class ExportSubject:
     def words(self) -> Mapping[str, Word]:
         """What a plan file says of the plan and of the limits of its server, by name; without what has no value."""
         plan, at = self.plan.words, self.scheduler
-        said = {name: row.written(getattr(plan, row.field)) for name, row in WORDS.items()}
-        more = {"dp": self.plan.dp, "dtype": self.dtype}
+        said: dict[str, Word | None] = {name: row.written(getattr(plan, row.field)) for name, row in WORDS.items()}
+        more: dict[str, Word | None] = {"dp": self.plan.dp, "dtype": self.dtype}
         if self.family.published_of:
             more["precision"] = AS_PUBLISHED
         if self.layers:

@@ -17,7 +17,7 @@ Words: TypeAlias = Mapping[str, Word]
 Reader: TypeAlias = Callable[[Reading], None]
 
 
-class LeftOut(Exception):  # noqa: N818  (no error: the setting is listed as left out, or as usual)
+class SettingLeftOut(Exception):  # noqa: N818  (no error: the setting is listed as left out, or as usual)
     """A value that no word of a plan stands for."""
 
 
@@ -30,7 +30,7 @@ class Codec:
     """Values of a setting and of its word.
 
     Attributes:
-        read: the word's value by the setting's names; None for the default. LeftOut for what no word stands for.
+        read: the word's value by the setting's names; None for the default. SettingLeftOut for what no word stands for.
         write: the setting's value: empty where nothing is written, None for a flag that stands alone. CannotSay.
     """
 
@@ -68,7 +68,7 @@ def choice(values: Mapping[str, str], usual: str = "", idle: str = "", strict: b
             return None if words[head] == idle else words[head]
         if strict:
             raise ParseError(f"{r.shown(next(filter(r.has, names)))}: '{head}' is none of {', '.join(words)}")
-        raise LeftOut
+        raise SettingLeftOut
 
     def write(value: Word, _: Words) -> tuple[Text, ...]:
         if value == idle:
@@ -126,7 +126,7 @@ class Writing:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class SettingRow:
     """One setting that is one word of a plan, in both directions.
 
     Attributes:
@@ -135,7 +135,6 @@ class Row:
         codec: its values.
         needs: a word without which it says nothing: a degree above one, a recipe.
         idle: what it is then understood as.
-        alias: whether verbs take the flag for their own: `slipstick estimate --tensor-model-parallel-size 8`.
     """
 
     word: str
@@ -143,7 +142,6 @@ class Row:
     codec: Codec = COUNT
     needs: str = ""
     idle: str = "of one rank"
-    alias: bool = False
 
     @property
     def words(self) -> tuple[str, ...]:
@@ -162,7 +160,7 @@ class Row:
             return
         try:
             r.say(self.word, self.codec.read(r, self.names), *self.names)
-        except LeftOut:
+        except SettingLeftOut:
             return
 
     def write(self, w: Writing) -> None:
@@ -177,7 +175,7 @@ class Row:
             w.lose(f"{self.word}{'' if value is True else f' {value}'}: {reason}")
 
 
-def _nothing(_: object) -> None:
+def nothing(_: object) -> None:
     """No-op."""
 
 
@@ -186,8 +184,8 @@ class Group:
     """Settings that say words together: how they are read, how they are written, and names of words among them."""
 
     said: str
-    read: Reader = _nothing
-    write: Callable[[Writing], None] = _nothing
+    read: Reader = nothing
+    write: Callable[[Writing], None] = nothing
     flags: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -217,7 +215,7 @@ class Beside:
 
 
 @dataclass(frozen=True, slots=True)
-class Fixed:
+class FixedWord:
     """A word of which a framework runs some values, and has no setting for it.
 
     Attributes:
@@ -268,7 +266,7 @@ class Framework:
     name: str
     title: str
     version: str
-    rows: tuple[Row | Group | Beside | Fixed, ...]
+    rows: tuple[SettingRow | Group | Beside | FixedWord, ...]
     trains: bool
     base: Words = field(default_factory=dict)
     settings: str = ""
@@ -335,7 +333,7 @@ class Framework:
         for row in self.rows:
             if isinstance(row, Group) and word in row.flags:
                 return row.flags[word], value if isinstance(value, int | float | str) else None
-            if isinstance(row, Row) and row.word == word and row.flags:
+            if isinstance(row, SettingRow) and row.word == word and row.flags:
                 try:
                     return next(((row.flags.split()[0], text) for text in row.codec.write(value, {})), None)
                 except CannotSay:

@@ -26,7 +26,7 @@ _ROLES: Mapping[str, Sequence[Flag]] = MappingProxyType(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pool:
+class ServerPool:
     """Servers of one kind.
 
     Attributes:
@@ -83,10 +83,10 @@ class Pool:
         return [word for flag in flags for word in flag_words(*flag)]
 
 
-def pool_of(engine: Framework, subject: ExportSubject, role: str = "serve") -> Pool:
+def pool_of(engine: Framework, subject: ExportSubject, role: str = "serve") -> ServerPool:
     """Return the pool of a plan: replicas that share no experts are servers of their own."""
     family, plan = subject.family, subject.plan
     if plan.dp == 1 or family.ep or family.etp_dp:
-        return Pool(role=role, engine=engine, subject=subject, replicas=1)
+        return ServerPool(role=role, engine=engine, subject=subject, replicas=1)
     one = plan_of(changed(plan.words, {"num_gpus": plan.num_gpus // plan.dp, "global_batch": None}))
-    return Pool(role=role, engine=engine, subject=replace(subject, plan=one), replicas=plan.dp)
+    return ServerPool(role=role, engine=engine, subject=replace(subject, plan=one), replicas=plan.dp)

@@ -12,7 +12,7 @@ from types import MappingProxyType
 from ...ir.errors import UsageError
 from ...ir.text.json_text import json_text
 from ..export import Export, nested, yaml_text
-from .pools import Pool
+from .pools import ServerPool
 
 _IMAGES: Mapping[str, str] = MappingProxyType(
     {
@@ -42,12 +42,18 @@ _JOINS: Mapping[str, str] = MappingProxyType(
 )
 
 
-def kubernetes(pools: Sequence[Pool]) -> str:
+def kubernetes(pools: Sequence[ServerPool]) -> str:
     """Return a workload and a service a pool; a server of several nodes is a LeaderWorkerSet."""
-    return "---\n".join(text for pool in pools for text in map(yaml_text, (_workload(pool), _service(pool))))
+    texts = []
+    for pool in pools:
+        port = {"port": 80, "targetPort": _PORT[pool.engine.name]}
+        spec = {"selector": {"app": pool.name}, "ports": [port]}
+        service = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": pool.name}, "spec": spec}
+        texts += [yaml_text(_workload(pool)), yaml_text(service)]
+    return "---\n".join(texts)
 
 
-def _workload(pool: Pool) -> dict[str, object]:
+def _workload(pool: ServerPool) -> dict[str, object]:
     each = min(pool.num_gpus, pool.subject.node_size or pool.num_gpus)
     nodes, labels = -(-pool.num_gpus // each), {"app": pool.name}
     joins = _JOINS.get(pool.engine.name, "") if nodes > 1 else ""
@@ -74,13 +80,7 @@ def _workload(pool: Pool) -> dict[str, object]:
     return {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": meta, "spec": spec}
 
 
-def _service(pool: Pool) -> dict[str, object]:
-    port = {"port": 80, "targetPort": _PORT[pool.engine.name]}
-    spec = {"selector": {"app": pool.name}, "ports": [port]}
-    return {"apiVersion": "v1", "kind": "Service", "metadata": {"name": pool.name}, "spec": spec}
-
-
-def dynamo(pools: Sequence[Pool]) -> str:
+def dynamo(pools: Sequence[ServerPool]) -> str:
     """Return a DynamoGraphDeployment: a frontend and a worker a pool."""
     _, image = _MODULES[pools[0].engine.name]
     front = {"componentType": "frontend", "replicas": 1, "extraPodSpec": _main(_DYNAMO.format(image))}
@@ -99,7 +99,7 @@ def _main(image: str, **more: object) -> dict[str, object]:
     return {"mainContainer": {"image": image, **more}}
 
 
-def _worker(pool: Pool) -> dict[str, object]:
+def _worker(pool: ServerPool) -> dict[str, object]:
     module, image = _MODULES[pool.engine.name]
     if pool.engine.name == "tensorrt-llm":
         options = json_text(nested((*pool.flags, *pool.role_flags)))
@@ -123,7 +123,7 @@ def _worker(pool: Pool) -> dict[str, object]:
     }
 
 
-def llm_d(pools: Sequence[Pool]) -> str:
+def llm_d(pools: Sequence[ServerPool]) -> str:
     """Return values of llm-d's modelservice; its decode pods serve alone where there is one pool."""
     if any(pool.engine.name != "vllm" for pool in pools):
         raise UsageError(f"llm-d runs vLLM, and the plan is of {pools[0].engine.title}: give --engine vllm")
@@ -139,7 +139,7 @@ def llm_d(pools: Sequence[Pool]) -> str:
     return yaml_text(values)
 
 
-def _pods(pool: Pool) -> dict[str, object]:
+def _pods(pool: ServerPool) -> dict[str, object]:
     """Return pods of a role: the chart writes tensor and data parallelism, and asks for their GPUs, by itself."""
     degrees = {"--tensor-parallel-size": "tensor", "--data-parallel-size": "data"}
     given = {degrees[name]: value for name, value in pool.flags if name in degrees}
@@ -154,7 +154,7 @@ def _pods(pool: Pool) -> dict[str, object]:
     return {"create": True, "replicas": pool.replicas, "parallelism": given, "containers": [container]}
 
 
-TARGETS: Mapping[str, tuple[str, str, Callable[[Sequence[Pool]], str]]] = MappingProxyType(
+TARGETS: Mapping[str, tuple[str, str, Callable[[Sequence[ServerPool]], str]]] = MappingProxyType(
     {
         "kubernetes": ("Kubernetes", "apps/v1 and leaderworkerset.x-k8s.io/v1", kubernetes),
         "dynamo": ("Dynamo", "ai-dynamo/dynamo 04521f473b68", dynamo),
@@ -163,7 +163,7 @@ TARGETS: Mapping[str, tuple[str, str, Callable[[Sequence[Pool]], str]]] = Mappin
 )
 
 
-def write_deployment(target: str, pools: Sequence[Pool]) -> Export:
+def write_deployment(target: str, pools: Sequence[ServerPool]) -> Export:
     """Return pools of servers as the files of one of TARGETS."""
     title, version, write = TARGETS[target]
     lost = tuple(dict.fromkeys(line for pool in pools for line in pool.lost))

@@ -1,8 +1,7 @@
 """Settings that all servers have: one table of an engine's names gives its rows, read and written.
 
-Degrees are in the meaning of the engine that they come from: all of them shard whole experts over the tensor-parallel
-ranks of all data-parallel attention ranks, so that SGLang's `--tp 8 --ep 8` and vLLM's `--tensor-parallel-size 8
---enable-expert-parallel` are eight ranks.
+Whole experts lie over the tensor-parallel ranks of all data-parallel attention ranks, so that SGLang's `--tp 8 --ep 8`
+and vLLM's `--tensor-parallel-size 8 --enable-expert-parallel` are eight ranks.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from ...ir.records import dataclass
 from ...ir.text.formats import read_json
 from ..export import ExportSubject, Flag
 from ..launch import Reading, Word, plain
-from ..rows import COUNT, Codec, Fixed, Framework, Group, Row, Text, Words, Writing, choice, switch
+from ..rows import COUNT, Codec, FixedWord, Framework, Group, SettingRow, Text, Words, Writing, choice, nothing, switch
 
 _DTYPES: Mapping[str, str] = MappingProxyType(
     {"bf16": "bfloat16", "fp16": "float16 half", "fp32": "float32 float", "": "auto"}
@@ -50,8 +49,25 @@ _SPREAD = ("decode_context_parallel_size", "dcp", "dcp_size")
 _NO_CACHE_TYPE = "kv_dtype int8 with one scale a tensor: there is one with a scale for each token and head"
 
 
-def _nothing(_: Writing) -> None:
-    """No-op."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerTraits:
+    """What tells an engine from others, besides names.
+
+    Attributes:
+        ranks_are_tp: whether `dp` divides the ranks that `tp` counts (SGLang), instead of multiplying them.
+        memory_of_free: whether its share of the memory is of what is free beside the weights.
+        unchunked: what is written where prompts are not cut.
+        online: recipes that it makes of weights in 16 bits while it loads them, with its name of each.
+        caches: types of the cache that it has a name for.
+        speculates: what is written of drafts: the words `mtp`, `ngram`, `draft`, `draft_length` of a server.
+    """
+
+    ranks_are_tp: bool = False
+    memory_of_free: bool = False
+    unchunked: tuple[Flag, ...] = ()
+    online: Mapping[str, str] = field(default_factory=dict)
+    caches: Mapping[str, str] = field(default_factory=dict)
+    speculates: Callable[[Writing], None] = nothing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,14 +76,9 @@ class ServerFlags:
 
     Attributes:
         attends_apart: a switch by which each rank, or each of the `dp` groups, attends to requests of its own.
-        ranks_are_tp: whether `dp` divides the ranks that `tp` counts (SGLang), instead of multiplying them.
         whole_experts: a switch by which experts lie whole over all ranks, in place of a degree.
-        memory_of_free: whether its share of the memory is of what is free beside the weights.
-        unchunked: what is written where prompts are not cut.
-        online: recipes that it makes of weights in 16 bits while it loads them, with its name of each.
-        caches: types of the cache that it has a name for.
         exchange: a flag that picks the exchange of experts' rows.
-        speculates: what is written of drafts: the words `mtp`, `ngram`, `draft`, `draft_length` of a server.
+        traits: what no name says.
     """
 
     tp: str
@@ -87,12 +98,7 @@ class ServerFlags:
     spread: str = ""
     eager: str = ""
     exchange: str = ""
-    ranks_are_tp: bool = False
-    memory_of_free: bool = False
-    unchunked: tuple[Flag, ...] = ()
-    online: Mapping[str, str] = field(default_factory=dict)
-    caches: Mapping[str, str] = field(default_factory=dict)
-    speculates: Callable[[Writing], None] = _nothing
+    traits: ServerTraits = ServerTraits()
 
 
 def engine(
@@ -106,6 +112,9 @@ def engine(
     """Return the vocabulary of an engine."""
     e = flags
     degrees = {word: names.split()[0] for word, names in (("tp", e.tp), ("pp", e.pp)) if names}
+    write_share = _Share.write_all if e.traits.memory_of_free else _Share.write
+    # Names of other engines are read too.
+    caches = {word: f"{e.traits.caches.get(word, '')} {texts}" for word, texts in CACHES.items()}
     return Framework(
         name=name,
         title=title,
@@ -119,32 +128,27 @@ def engine(
         rows=(
             Group("model", lambda r: r.say("model", r.alone or r.text(*_names(e.model)), *_names(e.model))),
             Group("tp pp cp dp ep etp ep_exchange", partial(_read_degrees, e), partial(_write_degrees, e), degrees),
-            Group("max_model_len seq", write=partial(_write_longest, e)),
-            Row("max_num_seqs", e.seqs),
+            Group("max_model_len seq", write=partial(_Longest.write, e)),
+            SettingRow("max_num_seqs", e.seqs),
             Group("chunked_prefill", partial(_read_tokens, e), partial(_write_tokens, e)),
-            Row("memory_utilization", e.memory, Codec(_read_share, _write_all if e.memory_of_free else _write_share)),
-            Row("block_size", e.block, COUNT),
-            Group("", partial(_read_longest, e)),
-            Row("dtype", "--dtype", Codec(_read_dtype, choice(_DTYPES).write)),
-            Row("precision", e.quantization, _recipes(e.online)),
-            *_optional(e.kv_dtype, lambda names: Row("kv_dtype", names, choice(_first(e.caches), idle="same"))),
-            *_optional(e.eager, lambda names: Row("cuda_graph", names, switch(False))),
+            Group("", partial(_Longest.read, e)),
+            SettingRow("memory_utilization", e.memory, Codec(_Share.read, write_share)),
+            SettingRow("block_size", e.block, COUNT),
+            SettingRow("dtype", "--dtype", Codec(_Dtype.read, choice(_DTYPES).write)),
+            SettingRow("precision", e.quantization, _recipes(e.traits.online)),
+            *_optional(e.kv_dtype, lambda names: SettingRow("kv_dtype", names, choice(caches, idle="same"))),
+            *_optional(e.eager, lambda names: SettingRow("cuda_graph", names, switch(False))),
             Group("", lambda r: r.understand("CUDA graphs, as the engine has them", *_names(e.eager))),
-            Group("", _read_speculation, e.speculates),
+            Group("", _read_speculation, e.traits.speculates),
             Group("sp precision_of capacity_factor attention mla", write=_write_unsaid),
-            Fixed("tp_plan", ("megatron",), "layers are split in its own way"),
-            Fixed("kernels", ("fused",), "its own are fused"),
+            FixedWord("tp_plan", ("megatron",), "layers are split in its own way"),
+            FixedWord("kernels", ("fused",), "its own are fused"),
         ),
     )
 
 
-def _optional(names: str, row: Callable[[str], Row]) -> tuple[Row, ...]:
+def _optional(names: str, row: Callable[[str], SettingRow]) -> tuple[SettingRow, ...]:
     return (row(names),) if names else ()
-
-
-def _first(values: Mapping[str, str]) -> Mapping[str, str]:
-    """Return the names of values with those of other engines behind them."""
-    return {word: f"{values.get(word, '')} {texts}" for word, texts in CACHES.items()}
 
 
 def _names(flags: str) -> tuple[str, ...]:
@@ -158,7 +162,7 @@ def _read_degrees(e: ServerFlags, r: Reading) -> None:
     attends_apart = bool(e.attends_apart) and r.flag(*_names(e.attends_apart))
     if attends_apart and not e.dp:
         dp = tp
-    if e.ranks_are_tp and attends_apart:
+    if e.traits.ranks_are_tp and attends_apart:
         if tp % dp:
             raise ParseError(f"{r.shown(_names(e.tp)[0])} {tp} is no multiple of the {dp} ranks that attend apart")
         ranks, tp = tp, tp // dp
@@ -207,11 +211,13 @@ def _read_exchange(r: Reading, whole: bool) -> None:
 
 def _write_degrees(e: ServerFlags, w: Writing) -> None:
     plan, family = w.plan, w.family
-    spread = plan.cp if e.spread and _spreads_cache(w.subject) else 1
+    # Ranks of tensor parallelism share out a cache in groups in decode steps alone.
+    spreads = w.subject.is_server or family.workload is Workload.DECODE
+    spread = plan.cp if e.spread and spreads else 1
     shared = plan.dp > 1 and _together(w.subject)
     apart = bool(e.attends_apart) and shared and (family.ep or family.etp_dp)
     ranks = plan.tp * plan.dp
-    _say(w, e.tp, plan.tp * (plan.dp if e.ranks_are_tp and apart else spread))
+    _say(w, e.tp, plan.tp * (plan.dp if e.traits.ranks_are_tp and apart else spread))
     if spread > 1:
         _say(w, e.spread, spread)
     if plan.pp > 1:
@@ -243,11 +249,6 @@ def _say(w: Writing, names: str, value: Text) -> None:
     w.say(names.split()[0], value)
 
 
-def _spreads_cache(subject: ExportSubject) -> bool:
-    """Whether context parallelism is of decode steps, which ranks of tensor parallelism do in groups."""
-    return subject.is_server or subject.family.workload is Workload.DECODE
-
-
 def _together(subject: ExportSubject) -> bool:
     """Whether replicas are one server: with experts they would share them, so replicas that share none stand alone."""
     has_experts = subject.number("n_routed_experts", "num_local_experts", "num_experts") is not None
@@ -266,46 +267,52 @@ def _write_tokens(e: ServerFlags, w: Writing) -> None:
     if at is None:
         _say(w, e.seqs, w.plan.micro_batch)
         return
-    if at.chunked_prefill or not any(flag == e.tokens.split()[0] for flag, _ in e.unchunked):
+    if at.chunked_prefill or not any(flag == e.tokens.split()[0] for flag, _ in e.traits.unchunked):
         _say(w, e.tokens, at.max_batched_tokens)
-    w.flags += () if at.chunked_prefill else e.unchunked
+    w.flags += () if at.chunked_prefill else e.traits.unchunked
 
 
-def _read_share(r: Reading, names: Sequence[str]) -> float | None:
-    share = r.real(*names)
-    if share is not None and share <= 0:
-        raise ParseError(f"{r.shown(names[0])}: {share:g}; give a share of the memory above 0")
-    return share
+class _Share:
+    @staticmethod
+    def read(r: Reading, names: Sequence[str]) -> float | None:
+        share = r.real(*names)
+        if share is not None and share <= 0:
+            raise ParseError(f"{r.shown(names[0])}: {share:g}; give a share of the memory above 0")
+        return share
+
+    @staticmethod
+    def write(value: Word, _: Words) -> tuple[Text, ...]:
+        return (value,) if isinstance(value, int | float) else ()
+
+    @staticmethod
+    def write_all(value: Word, _: Words) -> tuple[Text, ...]:
+        """Write nothing for the share that the engine takes of what is free."""
+        return () if value == 1 else _Share.write(value, {})
 
 
-def _write_share(value: Word, _: Words) -> tuple[Text, ...]:
-    return (value,) if isinstance(value, int | float) else ()
+class _Longest:
+    @staticmethod
+    def read(e: ServerFlags, r: Reading) -> None:
+        if r.words.get("chunked_prefill") == 0:
+            r.say("max_model_len", r.count(*_names(e.longest)), *_names(e.longest))
+        else:
+            r.understand("longest request; say --isl and --osl", *_names(e.longest))
+
+    @staticmethod
+    def write(e: ServerFlags, w: Writing) -> None:
+        longest, plan = w.subject.longest, w.plan
+        if longest is None and not w.subject.is_server:
+            longest = plan.kv_len + 1 if w.family.workload is Workload.DECODE else plan.seq_len
+        if longest is not None:
+            _say(w, e.longest, longest)
 
 
-def _write_all(value: Word, _: Words) -> tuple[Text, ...]:
-    """Write nothing for the share that the engine takes of what is free."""
-    return (value,) if isinstance(value, int | float) and value != 1 else ()
-
-
-def _read_longest(e: ServerFlags, r: Reading) -> None:
-    if r.words.get("chunked_prefill") == 0:
-        r.say("max_model_len", r.count(*_names(e.longest)), *_names(e.longest))
-    else:
-        r.understand("longest request; say --isl and --osl", *_names(e.longest))
-
-
-def _write_longest(e: ServerFlags, w: Writing) -> None:
-    longest, plan = w.subject.longest, w.plan
-    if longest is None and not w.subject.is_server:
-        longest = plan.kv_len + 1 if w.family.workload is Workload.DECODE else plan.seq_len
-    if longest is not None:
-        _say(w, e.longest, longest)
-
-
-def _read_dtype(r: Reading, names: Sequence[str]) -> str | None:
-    text = r.text(*names)
-    known = {theirs: ours for ours, texts in _DTYPES.items() for theirs in texts.split()}
-    return known.get(text, text) or None if text is not None else None
+class _Dtype:
+    @staticmethod
+    def read(r: Reading, names: Sequence[str]) -> str | None:
+        text = r.text(*names)
+        known = {theirs: ours for ours, texts in _DTYPES.items() for theirs in texts.split()}
+        return known.get(text, text) or None if text is not None else None
 
 
 def _recipes(online: Mapping[str, str]) -> Codec:
@@ -357,8 +364,8 @@ def _read_speculation(r: Reading) -> None:
     steps = r.count("speculative_num_steps", "speculative_num_draft_tokens")
     algorithm = r.text("speculative_algorithm", "speculative_algo")
     if algorithm is not None and steps:
-        names = ("speculative_algorithm", "speculative_algo", "speculative_num_steps")
-        r.say("ngram" if algorithm.upper() == "NGRAM" else "mtp", steps, *names)
+        chain = ("speculative_algorithm", "speculative_algo", "speculative_num_steps")
+        r.say("ngram" if algorithm.upper() == "NGRAM" else "mtp", steps, *chain)
         if (r.count("speculative_eagle_topk") or 1) == 1:
             # A tree of drafts is left out.
             r.understand("drafts as a chain", "speculative_eagle_topk", "speculative_num_draft_tokens")
@@ -384,7 +391,7 @@ def _left(e: ServerFlags, subject: ExportSubject) -> Iterator[str]:
     family = subject.family
     if subject.weights is None:
         yield "where the weights are: a name on the hub or a folder in place of the model"
-    if family.precision not in (NONE, *e.online) or family.published_of:
+    if family.precision not in (NONE, *e.traits.online) or family.published_of:
         yield f"precision {family.precision}: a checkpoint that was quantised so, whose config says how"
     if subject.plan.ep > 1 and family.exchange == "alltoall" and e.whole_experts:
         yield "--all2all-backend: how rows get to their experts; its own choice may gather all tokens"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from ..export import command
 from ..rows import Writing
-from .engine import ServerFlags, engine
+from .engine import ServerFlags, ServerTraits, engine
 
 
 def _write_speculation(w: Writing) -> None:
@@ -36,11 +36,14 @@ SGLANG = engine(
     ServerFlags(
         tp="--tp-size tp tensor_parallel_size", pp="--pp-size pp pipeline_parallel_size",
         dp="--dp-size dp data_parallel_size", ep="--ep-size ep expert_parallel_size", seqs="--max-running-requests",
-        tokens="--chunked-prefill-size max_prefill_tokens", unchunked=(("--chunked-prefill-size", -1),),
-        memory="--mem-fraction-static", block="--page-size", kv_dtype="--kv-cache-dtype", longest="--context-length",
-        quantization="--quantization", model="model_path model", eager="--disable-cuda-graph",
-        attends_apart="--enable-dp-attention", exchange="--moe-a2a-backend", ranks_are_tp=True, online={"fp8": "fp8"},
-        caches={"fp8": "fp8_e4m3", "fp4": "fp4_e2m1"}, speculates=_write_speculation,
+        tokens="--chunked-prefill-size max_prefill_tokens", memory="--mem-fraction-static", block="--page-size",
+        kv_dtype="--kv-cache-dtype", longest="--context-length", quantization="--quantization",
+        model="model_path model", eager="--disable-cuda-graph", attends_apart="--enable-dp-attention",
+        exchange="--moe-a2a-backend",
+        traits=ServerTraits(
+            unchunked=(("--chunked-prefill-size", -1),), ranks_are_tp=True, online={"fp8": "fp8"},
+            caches={"fp8": "fp8_e4m3", "fp4": "fp4_e2m1"}, speculates=_write_speculation,
+        ),
     ),
     lambda subject, flags: command(
         "python -m sglang.launch_server", [("--model-path", subject.weights or subject.model), *flags]

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from ..export import ExportSubject, Flag, nested, yaml_text
 from ..rows import Writing
-from .engine import ServerFlags, engine
+from .engine import ServerFlags, ServerTraits, engine
 
 OPTIONS = "trtllm.yaml"
 
@@ -45,11 +45,14 @@ TENSORRT_LLM = engine(
     "TensorRT-LLM 1.0",
     ServerFlags(
         tp="tensor_parallel_size tp_size", pp="pipeline_parallel_size pp_size", ep="moe_expert_parallel_size ep_size",
-        seqs="max_batch_size", tokens="max_num_tokens", unchunked=(("enable_chunked_prefill", False),),
-        memory="kv_cache_config.free_gpu_memory_fraction kv_cache_free_gpu_memory_fraction", memory_of_free=True,
+        seqs="max_batch_size", tokens="max_num_tokens",
+        memory="kv_cache_config.free_gpu_memory_fraction kv_cache_free_gpu_memory_fraction",
         block="kv_cache_config.tokens_per_block tokens_per_block", kv_dtype="kv_cache_config.dtype",
-        longest="max_seq_len", model="model", attends_apart="enable_attention_dp", ranks_are_tp=True,
-        caches={"fp8": "fp8", "fp4": "nvfp4"}, speculates=_write_speculation,
+        longest="max_seq_len", model="model", attends_apart="enable_attention_dp",
+        traits=ServerTraits(
+            unchunked=(("enable_chunked_prefill", False),), memory_of_free=True, ranks_are_tp=True,
+            caches={"fp8": "fp8", "fp4": "nvfp4"}, speculates=_write_speculation,
+        ),
     ),
     _render,
     "python -m tensorrt_llm.serve.scripts.benchmark_serving --backend openai --model {model} --dataset-name random "

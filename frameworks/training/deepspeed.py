@@ -15,9 +15,9 @@ from ...ir.plan import ORDER
 from ...ir.plan.optimizer_states import FP32
 from ...ir.plan.precision import NONE
 from ...ir.text.json_text import json_text
-from ..export import ExportSubject, Flag, nested
+from ..export import ExportSubject, nested
 from ..launch import Reading, Word
-from ..rows import Codec, Fixed, Framework, Group, Row, Text, Words, Writing
+from ..rows import Codec, FixedWord, Framework, Group, SettingRow, Text, Words, Writing
 
 # What offloads of DeepSpeed move, by the part of their names.
 AWAY: Mapping[str, str] = MappingProxyType({"optimizer": "optimizer", "params": "param"})
@@ -32,33 +32,37 @@ def leave_auto_open(r: Reading) -> None:
         r.assume(f"{', '.join(map(r.shown, open_ones))}: auto, which transformers fills in from its arguments")
 
 
-def _read_batches(r: Reading) -> None:
-    tp = int(str(r.words.get("tp", 1)))
-    mbs, gbs = r.count("train_micro_batch_size_per_gpu") or 1, r.count("train_batch_size")
-    steps, num_gpus = r.count("gradient_accumulation_steps") or 1, r.num_gpus
-    if num_gpus is None and gbs:
-        num_gpus = max(gbs // (mbs * steps), 1) * tp
-        r.assume(f"gpus {num_gpus}: what the batch takes in {steps} micro-batches; say --gpus N for the launch")
-    num_gpus = num_gpus or tp
-    r.words["gpus"], r.words["mbs"], r.words["sp"] = num_gpus, mbs, False
-    names = ("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps")
-    r.say("gbs", gbs or mbs * steps * num_gpus // tp, *names)
-    r.assume("seq and the model: a DeepSpeed configuration names neither; say --seq and --model")
+class _Batches:
+    @staticmethod
+    def read(r: Reading) -> None:
+        tp = int(str(r.words.get("tp", 1)))
+        mbs, gbs = r.count("train_micro_batch_size_per_gpu") or 1, r.count("train_batch_size")
+        steps, num_gpus = r.count("gradient_accumulation_steps") or 1, r.num_gpus
+        if num_gpus is None and gbs:
+            num_gpus = max(gbs // (mbs * steps), 1) * tp
+            r.assume(f"gpus {num_gpus}: what the batch takes in {steps} micro-batches; say --gpus N for the launch")
+        num_gpus = num_gpus or tp
+        r.words["gpus"], r.words["mbs"], r.words["sp"] = num_gpus, mbs, False
+        names = ("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps")
+        r.say("gbs", gbs or mbs * steps * num_gpus // tp, *names)
+        r.assume("seq and the model: a DeepSpeed configuration names neither; say --seq and --model")
+
+    @staticmethod
+    def write(w: Writing) -> None:
+        w.say("train_batch_size", w.plan.global_batch)
+        w.say("train_micro_batch_size_per_gpu", w.plan.micro_batch)
+        w.say("gradient_accumulation_steps", w.plan.num_micro_batches)
 
 
-def _write_batches(w: Writing) -> None:
-    w.say("train_batch_size", w.plan.global_batch)
-    w.say("train_micro_batch_size_per_gpu", w.plan.micro_batch)
-    w.say("gradient_accumulation_steps", w.plan.num_micro_batches)
+class _Tp:
+    @staticmethod
+    def read(r: Reading, names: Sequence[str]) -> int | None:
+        tp = r.count(*names, least=0) or 1
+        return tp if tp > 1 else None
 
-
-def _read_tp(r: Reading, names: Sequence[str]) -> int | None:
-    tp = r.count(*names, least=0) or 1
-    return tp if tp > 1 else None
-
-
-def _write_tp(value: Word, _: Words) -> tuple[Text, ...]:
-    return (value,) if isinstance(value, int) and value > 1 else ()
+    @staticmethod
+    def write(value: Word, _: Words) -> tuple[Text, ...]:
+        return (value,) if isinstance(value, int) and value > 1 else ()
 
 
 def read_zero(r: Reading) -> None:
@@ -170,10 +174,6 @@ def _left(subject: ExportSubject) -> Iterator[str]:
     yield f"the launch: deepspeed --num_gpus or a hostfile of {subject.plan.num_gpus} GPUs"
 
 
-def _render(_: ExportSubject, flags: Sequence[Flag]) -> str:
-    return json_text(nested(flags), indent=2) + "\n"
-
-
 # fmt: off
 DEEPSPEED = Framework(
     name="deepspeed",
@@ -182,20 +182,20 @@ DEEPSPEED = Framework(
     trains=True,
     base={"phase": "train"},
     left=_left,
-    render=_render,
+    render=lambda _, flags: json_text(nested(flags), indent=2) + "\n",
     takes_comments=False,
     rows=(
         Group("", leave_auto_open),
-        Row("tp", "tensor_parallel.autotp_size autotp_size", Codec(_read_tp, _write_tp)),
-        Group("gpus mbs gbs", _read_batches, _write_batches),
+        SettingRow("tp", "tensor_parallel.autotp_size autotp_size", Codec(_Tp.read, _Tp.write)),
+        Group("gpus mbs gbs", _Batches.read, _Batches.write),
         Group("zero offload dp_shard reshard", read_zero, _write_zero),
         Group("dtype grad_dtype reduce_dtype main_params_dtype exp_avg_dtype exp_avg_sq_dtype", _read_types,
             _write_types),
         Group("recompute", write=_write_recompute),
         Group("pp vpp cp cp_method ep sp capacity_factor precision kernels attention", write=_write_in_code),
-        Fixed("tp_plan", ("megatron",), "AutoTP splits layers by its own patterns"),
-        Fixed("order", (ORDER,), "ranks of tensor parallelism are neighbours, replicas lie outside"),
-        Fixed("async_tp", (False,), "AutoTP waits for its messages"),
+        FixedWord("tp_plan", ("megatron",), "AutoTP splits layers by its own patterns"),
+        FixedWord("order", (ORDER,), "ranks of tensor parallelism are neighbours, replicas lie outside"),
+        FixedWord("async_tp", (False,), "AutoTP waits for its messages"),
     ),
 )
 # fmt: on

@@ -27,10 +27,10 @@ from ..rows import (
     Beside,
     CannotSay,
     Codec,
-    Fixed,
+    FixedWord,
     Framework,
     Group,
-    Row,
+    SettingRow,
     Text,
     Words,
     Writing,
@@ -68,17 +68,21 @@ def _check_trains(r: Reading) -> None:
             raise UsageError(f"{r.shown(name)}: this launch of Megatron-LM {what}; a launch that trains is read")
 
 
-def _read_sp(r: Reading, _: Sequence[str]) -> bool:
-    return r.flag("sequence_parallel") and is_on(r.words, "tp")
+class _Sp:
+    @staticmethod
+    def read(r: Reading, _: Sequence[str]) -> bool:
+        return r.flag("sequence_parallel") and is_on(r.words, "tp")
 
 
-def _read_etp(r: Reading, names: Sequence[str]) -> int | None:
-    etp = r.count(*names)
-    return etp if _has_experts(r) and etp != r.words["tp"] else None
+class _Etp:
+    @staticmethod
+    def read(r: Reading, names: Sequence[str]) -> int | None:
+        etp = r.count(*names)
+        return etp if _has_experts(r) and etp != r.words["tp"] else None
 
-
-def _write_etp(value: Word, words: Words) -> tuple[Text, ...]:
-    return (1,) if value == 1 and is_on(words, "tp") else ()
+    @staticmethod
+    def write(value: Word, words: Words) -> tuple[Text, ...]:
+        return (1,) if value == 1 and is_on(words, "tp") else ()
 
 
 def _read_ulysses(r: Reading) -> None:
@@ -89,8 +93,10 @@ def _read_ulysses(r: Reading) -> None:
         r.understand("of one rank", "hierarchical_context_parallel_sizes")
 
 
-def _write_cp_method(value: Word, words: Words) -> tuple[Text, ...]:
-    return ("a2a+p2p",) if is_on(words, "cp_ulysses") else (_CP[str(value)].split()[0],)
+class _CpMethod:
+    @staticmethod
+    def write(value: Word, words: Words) -> tuple[Text, ...]:
+        return ("a2a+p2p",) if is_on(words, "cp_ulysses") else (_CP[str(value)].split()[0],)
 
 
 def _write_ulysses(w: Writing) -> None:
@@ -101,14 +107,16 @@ def _write_ulysses(w: Writing) -> None:
         w.lose(line, plan.cp_method != "ring")
 
 
-def _read_scatter(r: Reading, names: Sequence[str]) -> bool | None:
-    return False if r.flag(*names) and is_on(r.words, "tp") and not r.words["sp"] else None
+class _Scatter:
+    @staticmethod
+    def read(r: Reading, names: Sequence[str]) -> bool | None:
+        return False if r.flag(*names) and is_on(r.words, "tp") and not r.words["sp"] else None
 
-
-def _write_scatter(value: Word, words: Words) -> tuple[Text, ...]:
-    if value and is_on(words, "pp") and is_on(words, "tp") and not words["sp"]:
-        raise CannotSay("each rank sends the next stage all that it has")
-    return ()
+    @staticmethod
+    def write(value: Word, words: Words) -> tuple[Text, ...]:
+        if value and is_on(words, "pp") and is_on(words, "tp") and not words["sp"]:
+            raise CannotSay("each rank sends the next stage all that it has")
+        return ()
 
 
 def _has_experts(r: Reading) -> bool:
@@ -146,22 +154,26 @@ def _read_devices(r: Reading) -> None:
         r.assume(f"gbs {r.words['gbs']}: without --global-batch-size a step is one micro-batch a replica")
 
 
-def _read_grad_dtype(r: Reading, _: Sequence[str]) -> str | None:
-    return "bf16" if r.flag("grad_reduce_in_bf16") or r.text("main_grads_dtype") == "bf16" else None
+class _GradDtype:
+    @staticmethod
+    def read(r: Reading, _: Sequence[str]) -> str | None:
+        return "bf16" if r.flag("grad_reduce_in_bf16") or r.text("main_grads_dtype") == "bf16" else None
 
 
-def _read_dtype(r: Reading) -> None:
-    named = {"bfloat16": "bf16", "float16": "fp16", "half": "fp16"}.get(r.text("params_dtype") or "")
-    dtype = "bf16" if r.flag("bf16") else "fp16" if r.flag("fp16") else named or "fp32"
-    if dtype == "fp32" and r.has("fp8_format", "fp8", "fp8_hybrid", "fp8_e4m3"):
-        dtype = "bf16"
-    r.say("dtype", dtype, "bf16", "fp16", "fp32", "params_dtype")
+class _Dtype:
+    @staticmethod
+    def read(r: Reading) -> None:
+        named = {"bfloat16": "bf16", "float16": "fp16", "half": "fp16"}.get(r.text("params_dtype") or "")
+        dtype = "bf16" if r.flag("bf16") else "fp16" if r.flag("fp16") else named or "fp32"
+        if dtype == "fp32" and r.has("fp8_format", "fp8", "fp8_hybrid", "fp8_e4m3"):
+            dtype = "bf16"
+        r.say("dtype", dtype, "bf16", "fp16", "fp32", "params_dtype")
 
-
-def _write_dtype(w: Writing) -> None:
-    if w.subject.dtype in ("bf16", "fp16"):
-        w.say(f"--{w.subject.dtype}")
-    w.lose(f"dtype {w.subject.dtype}", w.subject.dtype not in ("bf16", "fp16", "fp32"))
+    @staticmethod
+    def write(w: Writing) -> None:
+        if w.subject.dtype in ("bf16", "fp16"):
+            w.say(f"--{w.subject.dtype}")
+        w.lose(f"dtype {w.subject.dtype}", w.subject.dtype not in ("bf16", "fp16", "fp32"))
 
 
 def _read_precision(r: Reading) -> None:
@@ -189,16 +201,24 @@ def _write_precision(w: Writing) -> None:
         w.lose(f"precision {recipe}: recipes are {', '.join((*_FP8, 'nvfp4'))}")
 
 
-def _read_gathers(r: Reading) -> None:
-    gathers = ("fp8_param_gather", "fp8_param", "fp4_param_gather", "fp4_param")
-    r.say("fp8_param_gather", (any(map(r.flag, gathers)) and is_on(r.words, "precision")) or None, *gathers)
+class _Gathers:
+    @staticmethod
+    def read(r: Reading) -> None:
+        gathers = ("fp8_param_gather", "fp8_param", "fp4_param_gather", "fp4_param")
+        r.say("fp8_param_gather", (any(map(r.flag, gathers)) and is_on(r.words, "precision")) or None, *gathers)
+
+    @staticmethod
+    def write(w: Writing) -> None:
+        if w.family.fp8_param_gather:
+            w.say(f"--{'fp4' if w.family.precision == 'nvfp4' else 'fp8'}-param-gather")
+            if w.family.precision == "mxfp8" and w.family.zero < 3:
+                w.say("--reuse-grad-buf-for-mxfp8-param-ag")
 
 
-def _write_gathers(w: Writing) -> None:
-    if w.family.fp8_param_gather:
-        w.say(f"--{'fp4' if w.family.precision == 'nvfp4' else 'fp8'}-param-gather")
-        if w.family.precision == "mxfp8" and w.family.zero < 3:
-            w.say("--reuse-grad-buf-for-mxfp8-param-ag")
+class _Edge:
+    @staticmethod
+    def write(value: Word, words: Words) -> tuple[Text, ...]:
+        return (value,) if isinstance(value, int) and (words["bf16_first"] or words["bf16_last"]) else ()
 
 
 def _edge() -> Codec:
@@ -209,7 +229,7 @@ def _edge() -> Codec:
         edges = r.flag("first_last_layers_bf16") and is_on(r.words, "precision")
         return (1 if number is None else number) if edges else None
 
-    return Codec(read, lambda value, words: (value,) if words["bf16_first"] or words["bf16_last"] else ())
+    return Codec(read, _Edge.write)
 
 
 _OVERLAPS = (
@@ -259,8 +279,10 @@ def _write_overlap(w: Writing) -> None:
         w.say("--moe-shared-expert-overlap")
 
 
-def _read_graphs(r: Reading, names: Sequence[str]) -> bool | None:
-    return r.text(names[0]) not in (None, "none") or any(map(r.flag, names[1:])) or None
+class _Graphs:
+    @staticmethod
+    def read(r: Reading, names: Sequence[str]) -> bool | None:
+        return r.text(names[0]) not in (None, "none") or any(map(r.flag, names[1:])) or None
 
 
 def _read_model(r: Reading) -> None:
@@ -298,51 +320,51 @@ MEGATRON = Framework(
     render=lambda subject, flags: command(torchrun(subject, "pretrain_gpt.py"), flags),
     rows=(
         Group("", _check_trains),
-        Row("tp", "--tensor-model-parallel-size model_parallel_size", DEGREE, alias=True),
-        Row("sp", "--sequence-parallel no_sequence_parallel",
-            Codec(_read_sp, lambda value, words: (None,) if value and is_on(words, "tp") else ())),
-        Row("pp", "--pipeline-model-parallel-size transformer_pipeline_model_parallel_size",
-            count(usual=1, most=MOST_STAGES), alias=True),
+        SettingRow("tp", "--tensor-model-parallel-size model_parallel_size", DEGREE),
+        SettingRow("sp", "--sequence-parallel no_sequence_parallel",
+            Codec(_Sp.read, lambda value, words: (None,) if value and is_on(words, "tp") else ())),
+        SettingRow("pp", "--pipeline-model-parallel-size transformer_pipeline_model_parallel_size",
+            count(usual=1, most=MOST_STAGES)),
         Group("vpp pp_layout", read_stages, write_stages),
-        Row("cp", "--context-parallel-size", ABOVE_ONE, alias=True),
-        Row("cp_method", "--cp-comm-type", Codec(choice(_CP, usual="p2p", strict=True).read, _write_cp_method),
+        SettingRow("cp", "--context-parallel-size", ABOVE_ONE),
+        SettingRow("cp_method", "--cp-comm-type", Codec(choice(_CP, usual="p2p", strict=True).read, _CpMethod.write),
             needs="cp"),
         Group("cp_ulysses", _read_ulysses, _write_ulysses),
-        Row("order", "--use-tp-pp-dp-mapping", switch(_TP_INSIDE_PP, ORDER)),
-        Row("mtp_num_layers", "--mtp-num-layers", POSITIVE),
-        Row("scatter_p2p", "--no-scatter-gather-tensors-in-pipeline", Codec(_read_scatter, _write_scatter)),
-        Row("ep", "--expert-model-parallel-size", ABOVE_ONE, alias=True),
+        SettingRow("order", "--use-tp-pp-dp-mapping", switch(_TP_INSIDE_PP, ORDER)),
+        SettingRow("mtp_num_layers", "--mtp-num-layers", POSITIVE),
+        SettingRow("scatter_p2p", "--no-scatter-gather-tensors-in-pipeline", Codec(_Scatter.read, _Scatter.write)),
+        SettingRow("ep", "--expert-model-parallel-size", ABOVE_ONE),
         Group("", _read_dispatch),
         Beside("--moe-token-dispatcher-type", "ep", "alltoall", "all-to-all of rows"),
-        Row("etp", "--expert-tensor-parallel-size", Codec(_read_etp, _write_etp), alias=True),
-        Row("capacity_factor", "--moe-expert-capacity-factor",
-            Codec(lambda r, names: r.real(*names) if _has_experts(r) else None, REAL.write), alias=True),
+        SettingRow("etp", "--expert-tensor-parallel-size", Codec(_Etp.read, _Etp.write)),
+        SettingRow("capacity_factor", "--moe-expert-capacity-factor",
+            Codec(lambda r, names: r.real(*names) if _has_experts(r) else None, REAL.write)),
         Beside("--moe-pad-expert-input-to-capacity", "capacity_factor"),
-        Row("mbs", "--micro-batch-size batch_size", DEGREE, alias=True),
-        Row("gbs", "--global-batch-size", COUNT, alias=True),
-        Row("seq", "--seq-length encoder_seq_length decoder_seq_length", COUNT, alias=True),
+        SettingRow("mbs", "--micro-batch-size batch_size", DEGREE),
+        SettingRow("gbs", "--global-batch-size", COUNT),
+        SettingRow("seq", "--seq-length encoder_seq_length decoder_seq_length", COUNT),
         Group("gpus", _read_devices),
         *MEMORY,
-        Group("dtype", _read_dtype, _write_dtype),
-        Row("grad_dtype", "--grad-reduce-in-bf16 main_grads_dtype",
-            Codec(_read_grad_dtype, switch("bf16", FP32).write)),
+        Group("dtype", _Dtype.read, _Dtype.write),
+        SettingRow("grad_dtype", "--grad-reduce-in-bf16 main_grads_dtype",
+            Codec(_GradDtype.read, switch("bf16", FP32).write)),
         Group("precision", _read_precision, _write_precision),
-        Group("fp8_param_gather", _read_gathers, _write_gathers),
-        Row("fp8_attention", "--fp8-dot-product-attention", SWITCH, needs="precision", idle="", alias=True),
-        Row("fp8_output_proj", "--fp8-output-proj", SWITCH, needs="precision", idle=""),
+        Group("fp8_param_gather", _Gathers.read, _Gathers.write),
+        SettingRow("fp8_attention", "--fp8-dot-product-attention", SWITCH, needs="precision", idle=""),
+        SettingRow("fp8_output_proj", "--fp8-output-proj", SWITCH, needs="precision", idle=""),
         Beside("--first-last-layers-bf16", "bf16_first bf16_last"),
-        Row("bf16_first", "--num-layers-at-start-in-bf16", _edge(), alias=True),
-        Row("bf16_last", "--num-layers-at-end-in-bf16", _edge(), alias=True),
+        SettingRow("bf16_first", "--num-layers-at-start-in-bf16", _edge()),
+        SettingRow("bf16_last", "--num-layers-at-end-in-bf16", _edge()),
         Group("async_tp", _read_overlap, _write_overlap),
-        Row("attention", "--attention-backend", choice({"unfused": "unfused"}, idle="flash")),
-        Row("cuda_graph", "--cuda-graph-impl enable_cuda_graph external_cuda_graph",
-            Codec(_read_graphs, lambda _, __: ())),
+        SettingRow("attention", "--attention-backend", choice({"unfused": "unfused"}, idle="flash")),
+        SettingRow("cuda_graph", "--cuda-graph-impl enable_cuda_graph external_cuda_graph",
+            Codec(_Graphs.read, lambda _, __: ())),
         Group("model", _read_model, write_shape),
         Group("schedule routing_nodes", write=_write_policy),
-        Fixed("tp_plan", ("megatron",), "layers are split in its own way"),
-        Fixed("kernels", ("fused",), "its own are hand-fused (TransformerEngine)"),
-        Fixed("reshard", ("layer",), "Megatron-FSDP frees gathered parameters behind each layer"),
-        Fixed("early_stop", (False,), "layers and modules are run again to their end", needs="recompute"),
+        FixedWord("tp_plan", ("megatron",), "layers are split in its own way"),
+        FixedWord("kernels", ("fused",), "its own are hand-fused (TransformerEngine)"),
+        FixedWord("reshard", ("layer",), "Megatron-FSDP frees gathered parameters behind each layer"),
+        FixedWord("early_stop", (False,), "layers and modules are run again to their end", needs="recompute"),
     ),
 )
 # fmt: on

@@ -18,7 +18,7 @@ from ...ir.types import DType
 from ...ir.units import is_digits
 from ..export import ExportSubject, command, lost_schedule, torchrun
 from ..launch import MOST_STAGES, OFFLOADED_BY_FSDP, Reading, Word
-from ..rows import CannotSay, Codec, Fixed, Framework, Group, Row, Text, Words, Writing, choice, count, is_on
+from ..rows import CannotSay, Codec, FixedWord, Framework, Group, SettingRow, Text, Words, Writing, choice, count, is_on
 from ..shapes import catalogue_name
 
 TITLE = "torchtitan"
@@ -57,18 +57,14 @@ def _write_model(w: Writing) -> None:
         w.say("--config", config)
 
 
-def _copies(r: Reading) -> int:
-    names = (f"{_P}data_parallel_replicate_degree", "training.data_parallel_replicate_degree")
-    return r.count(*names, most=MOST_STAGES) or 1
-
-
 def _read_sharding(r: Reading) -> None:
     """FSDP is ZeRO 3 over the ranks of a degree, or all that are left; copies of it are HSDP.
 
     Where it does not reshard behind the forward phase, parameters stay for the micro-batch, with a pipeline the step.
     """
     tp, pp, cp, ep = (int(str(r.words.get(word, 1))) for word in ("tp", "pp", "cp", "ep"))
-    copies, num_gpus = _copies(r), r.num_gpus
+    names = (f"{_P}data_parallel_replicate_degree", "training.data_parallel_replicate_degree")
+    copies, num_gpus = r.count(*names, most=MOST_STAGES) or 1, r.num_gpus
     shard = r.number(f"{_P}data_parallel_shard_degree", "training.data_parallel_shard_degree")
     shard = -1 if shard is None else shard
     if shard < -1 or shard == 0:
@@ -100,7 +96,7 @@ def _read_sharding(r: Reading) -> None:
         r.say("reshard", known[policy])
     if copies > 1 and shards:
         r.words["dp_shard"] = shard
-    _read_batches(r, shard * copies, pp)
+    _Batches.read(r, shard * copies, pp)
 
 
 def _write_sharding(w: Writing) -> None:
@@ -117,18 +113,22 @@ def _write_sharding(w: Writing) -> None:
     kept = "step" if plan.pp > 1 else "microbatch"
     line = f"with pp {plan.pp} parameters that are not freed are kept for a {kept}"
     w.lose(f"reshard {family.reshard}: {line}", family.reshard not in ("layer", kept))
-    _write_batches(w)
+    _Batches.write(w)
 
 
-def _read_sp(r: Reading, _: Sequence[str]) -> bool:
-    says_no = r.has(f"{_P}no_enable_sequence_parallel")
-    return is_on(r.words, "tp") and r.flag(f"{_P}enable_sequence_parallel", usual=True) and not says_no
+class _Sp:
+    @staticmethod
+    def read(r: Reading, _: Sequence[str]) -> bool:
+        says_no = r.has(f"{_P}no_enable_sequence_parallel")
+        return is_on(r.words, "tp") and r.flag(f"{_P}enable_sequence_parallel", usual=True) and not says_no
 
 
-def _write_cp_method(value: Word, _: Words) -> tuple[Text, ...]:
-    if value != "allgather":
-        raise CannotSay("keys and values are gathered")
-    return ()
+class _CpMethod:
+    @staticmethod
+    def write(value: Word, _: Words) -> tuple[Text, ...]:
+        if value != "allgather":
+            raise CannotSay("keys and values are gathered")
+        return ()
 
 
 def _write_etp(w: Writing) -> None:
@@ -203,21 +203,23 @@ def _is_said(layers: tuple[int, ...]) -> bool:
     return all(num == max(layers) for num in layers[1:-1])
 
 
-def _read_batches(r: Reading, replicas: int, pp: int) -> None:
-    local_names = ("training.local_batch_size", "training.batch_size")
-    local = r.count(*local_names) or 8
-    each = r.count(f"{_P}pipeline_parallel_microbatch_size") or 1
-    gbs = r.number("training.global_batch_size")
-    parts = (f"{_P}pipeline_parallel_microbatch_size", "experimental.pipeline_parallel_microbatches")
-    r.say("mbs", each if pp > 1 else local, *local_names, *parts)
-    r.say("gbs", local * replicas if gbs is None or gbs < 1 else gbs, "training.global_batch_size")
+class _Batches:
+    @staticmethod
+    def read(r: Reading, replicas: int, pp: int) -> None:
+        local_names = ("training.local_batch_size", "training.batch_size")
+        local = r.count(*local_names) or 8
+        each = r.count(f"{_P}pipeline_parallel_microbatch_size") or 1
+        gbs = r.number("training.global_batch_size")
+        parts = (f"{_P}pipeline_parallel_microbatch_size", "experimental.pipeline_parallel_microbatches")
+        r.say("mbs", each if pp > 1 else local, *local_names, *parts)
+        r.say("gbs", local * replicas if gbs is None or gbs < 1 else gbs, "training.global_batch_size")
 
-
-def _write_batches(w: Writing) -> None:
-    """With a pipeline all micro-batches of a replica are one local batch, else each is one and gradients add up."""
-    plan = w.plan
-    w.say("--training.local-batch-size", plan.global_batch // plan.dp if plan.pp > 1 else plan.micro_batch)
-    w.say("--training.global-batch-size", plan.global_batch)
+    @staticmethod
+    def write(w: Writing) -> None:
+        """With a pipeline all micro-batches of a replica are one local batch, else each is one and gradients add up."""
+        plan = w.plan
+        w.say("--training.local-batch-size", plan.global_batch // plan.dp if plan.pp > 1 else plan.micro_batch)
+        w.say("--training.global-batch-size", plan.global_batch)
 
 
 _GATHERS = ("float8.enable_fsdp_float8_all_gather", "quantize.linear.float8.enable_fsdp_float8_all_gather")
@@ -277,20 +279,24 @@ def _write_precision(w: Writing) -> None:
 _ASYNC_TP = tuple(f"{section}.enable_async_tensor_parallel" for section in ("parallelism", "experimental", "compile"))
 
 
-def _write_async_tp(w: Writing) -> None:
-    if w.family.async_tp:
-        w.say("--compile.enable")
-        w.say("--compile.enable-async-tensor-parallel")
+class _AsyncTp:
+    @staticmethod
+    def write(w: Writing) -> None:
+        if w.family.async_tp:
+            w.say("--compile.enable")
+            w.say("--compile.enable-async-tensor-parallel")
 
 
-def _read_offload(r: Reading, names: Sequence[str]) -> str | None:
-    return OFFLOADED_BY_FSDP if r.flag(*names) else None
+class _Offload:
+    @staticmethod
+    def read(r: Reading, names: Sequence[str]) -> str | None:
+        return OFFLOADED_BY_FSDP if r.flag(*names) else None
 
-
-def _write_offload(value: Word, _: Words) -> tuple[Text, ...]:
-    if "params" not in str(value):
-        raise CannotSay("parameters, gradients and optimizer states go together")
-    return (None,)
+    @staticmethod
+    def write(value: Word, _: Words) -> tuple[Text, ...]:
+        if "params" not in str(value):
+            raise CannotSay("parameters, gradients and optimizer states go together")
+        return (None,)
 
 
 def _read_recompute(r: Reading) -> None:
@@ -335,29 +341,30 @@ TORCHTITAN = Framework(
     render=lambda subject, flags: command(torchrun(subject, "-m torchtitan.train"), flags),
     rows=(
         Group("model", _read_model, _write_model),
-        Row("tp", "--parallelism.tensor-parallel-degree training.tensor_parallel_degree", _DEGREE),
-        Row("pp", "--parallelism.pipeline-parallel-degree experimental.pipeline_parallel_degree", _DEGREE),
-        Row("cp", "--parallelism.context-parallel-degree experimental.context_parallel_degree", _ABOVE_ONE),
-        Row("ep", "--parallelism.expert-parallel-degree", _ABOVE_ONE),
-        Row("cp_method", "parallelism.context_parallel_rotate_method experimental.context_parallel_rotate_method",
-            Codec(choice(_CP, usual="allgather", strict=True).read, _write_cp_method), needs="cp"),
-        Row("sp", "--parallelism.no-enable-sequence-parallel parallelism.enable_sequence_parallel",
-            Codec(_read_sp, lambda value, words: () if value or not is_on(words, "tp") else (None,))),
+        SettingRow("tp", "--parallelism.tensor-parallel-degree training.tensor_parallel_degree", _DEGREE),
+        SettingRow("pp", "--parallelism.pipeline-parallel-degree experimental.pipeline_parallel_degree", _DEGREE),
+        SettingRow("cp", "--parallelism.context-parallel-degree experimental.context_parallel_degree", _ABOVE_ONE),
+        SettingRow("ep", "--parallelism.expert-parallel-degree", _ABOVE_ONE),
+        SettingRow("cp_method",
+            "parallelism.context_parallel_rotate_method experimental.context_parallel_rotate_method",
+            Codec(choice(_CP, usual="allgather", strict=True).read, _CpMethod.write), needs="cp"),
+        SettingRow("sp", "--parallelism.no-enable-sequence-parallel parallelism.enable_sequence_parallel",
+            Codec(_Sp.read, lambda value, words: () if value or not is_on(words, "tp") else (None,))),
         Group("etp cp_ulysses capacity_factor routing_nodes", write=_write_etp),
         Group("schedule vpp pp_layout scatter_p2p", _read_pipeline, _write_pipeline),
         Group("zero reshard dp_shard mbs gbs", _read_sharding, _write_sharding),
-        Row("seq", "--training.seq-len", count(usual=2048)),
+        SettingRow("seq", "--training.seq-len", count(usual=2048)),
         Group("precision grad_dtype reduce_dtype main_params_dtype exp_avg_dtype exp_avg_sq_dtype fp8_param_gather",
             _read_precision, _write_precision),
-        Group("async_tp", lambda r: r.say("async_tp", r.flag(*_ASYNC_TP) or None, *_ASYNC_TP), _write_async_tp),
-        Row("offload", "--training.enable-cpu-offload", Codec(_read_offload, _write_offload)),
+        Group("async_tp", lambda r: r.say("async_tp", r.flag(*_ASYNC_TP) or None, *_ASYNC_TP), _AsyncTp.write),
+        SettingRow("offload", "--training.enable-cpu-offload", Codec(_Offload.read, _Offload.write)),
         Group("recompute recompute_layers recompute_every early_stop", _read_recompute, _write_recompute),
         # Every word that its own default answers to, in groups from neighbours outwards: pp outermost, then replicas.
-        Fixed("order", ("tp-cp-ep-dp-pp",), "pp is outermost, then copies, shards, cp and tp"),
-        Fixed("tp_plan", ("megatron",), "each model splits its layers in its own way"),
-        Fixed("kernels", ("plain", "eager", "merged", "torch", "compiled"),
+        FixedWord("order", ("tp-cp-ep-dp-pp",), "pp is outermost, then copies, shards, cp and tp"),
+        FixedWord("tp_plan", ("megatron",), "each model splits its layers in its own way"),
+        FixedWord("kernels", ("plain", "eager", "merged", "torch", "compiled"),
             "they are PyTorch's own (kernels torch), or what torch.compile makes"),
-        Fixed("attention", ("flash",), "it runs in one kernel"),
+        FixedWord("attention", ("flash",), "it runs in one kernel"),
     ),
 )
 # fmt: on
