@@ -188,7 +188,7 @@ Dim: TypeAlias = int | Expr
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class Derivation:
     """Way of deriving a size from others; `ir/sizes/rounding.py` has all of them.
 
     Attributes:
@@ -216,18 +216,18 @@ class Derived(str):
         symbols: the symbols that occur in these.
     """
 
-    kind: Kind
+    kind: Derivation
     args: tuple[Expr, ...]
     symbols: frozenset[str]
 
-    def __new__(cls, text: str, kind: Kind, args: tuple[Expr, ...]) -> Self:
+    def __new__(cls, text: str, kind: Derivation, args: tuple[Expr, ...]) -> Self:
         """Keep what the symbol stands for."""
         derived = super().__new__(cls, text)
         derived.kind, derived.args = kind, args
         derived.symbols = frozenset[str]().union(*(arg.symbols for arg in args))
         return derived
 
-    def __getnewargs__(self) -> tuple[str, Kind, tuple[Expr, ...]]:  # type: ignore[override]
+    def __getnewargs__(self) -> tuple[str, Derivation, tuple[Expr, ...]]:  # type: ignore[override]
         """Return what a copy is made of."""
         return str(self), self.kind, self.args
 

@@ -23,7 +23,7 @@ from math import gcd
 from operator import floordiv
 from typing import TypeGuard
 
-from .expr import Derived, Dim, Expr, Kind, Num, Terms, as_dim, as_expr, divide_exactly, product, symbol
+from .expr import Derivation, Derived, Dim, Expr, Num, Terms, as_dim, as_expr, divide_exactly, product, symbol
 
 # Symbols that are no whole numbers: rows an expert has room for over the mean, and rows of the busiest rank over the
 # mean, where that is a number of its own.
@@ -162,7 +162,7 @@ def _floor_of_rest(rest: Expr, below: Expr) -> Expr:
     if (joined := _joined(rest, below)) is not None:
         return as_expr(floor_div(*joined))
     rest, below = _cancelled(rest, below)
-    if not rest.terms:
+    if not rest.terms or (rest == -1 and not _is_name(below)):
         return rest
     constant = _constant(rest)
     # Of the two forms, floor(e/n) and -floor((n-1-e)/n), by a number the one that starts with a plus; by a degree the
@@ -287,11 +287,11 @@ def _busiest(num: Dim, *numbers: int) -> Dim:
 
 # Every way of deriving a size. Those with brackets are read as calls, others as names.
 KINDS = {
-    "ceil": Kind("ceil_{}_{}", _ceil, ceil_div),
-    "floor": Kind("floor({}/{})", floordiv, floor_div),
-    "least": Kind("least_{}_{}", _min, smaller),
-    "min": Kind("min({};{})", _min, smaller),
-    "max": Kind("max({};{})", _max, larger),
-    "busy": Kind("busy_{}", _load, _busiest, IMBALANCE),
+    "ceil": Derivation("ceil_{}_{}", _ceil, ceil_div),
+    "floor": Derivation("floor({}/{})", floordiv, floor_div),
+    "least": Derivation("least_{}_{}", _min, smaller),
+    "min": Derivation("min({};{})", _min, smaller),
+    "max": Derivation("max({};{})", _max, larger),
+    "busy": Derivation("busy_{}", _load, _busiest, IMBALANCE),
 }
 ROUNDED = (KINDS["ceil"], KINDS["floor"])
