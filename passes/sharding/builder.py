@@ -30,8 +30,7 @@ class RegionBuilder:
     """New values and nodes of a region; `now` maps old values to new ones, `where` new values to placements.
 
     `cuts_length` says that `tp` cuts sequences, evenly. `banks` are the dims of experts' parameters that `tp` does not
-    split inside: to those, `tp` is an axis like `dp`.
-    `known` are the types of ranks' parts, by value, element type and placements; runs with the same options share them.
+    split inside: to those, it is an axis like `dp`. `known` are types of parts, which runs with the same options share.
     """
 
     old: Region
