@@ -8,25 +8,32 @@ from typing import TYPE_CHECKING
 from slipstick.ir import __version__ as __version__
 
 if TYPE_CHECKING:
-    from slipstick.backends.machine.load import load_system
-    from slipstick.backends.machine.system import System
-    from slipstick.backends.machine.system_table import tabled
-    from slipstick.cli.python.verbs import (
+    from collections.abc import Callable
+    from inspect import Signature
+
+    from slipstick.app.python.verbs import (
+        choose,
         compare,
         compile,
         cost,
         estimate,
         explain,
+        export,
         mixed,
+        models,
+        operators,
         posttrain,
         recompute,
         search,
         serve,
         size,
         sweep,
+        systems,
         topologies,
-        trace,
     )
+    from slipstick.backends.machine.load import load_system
+    from slipstick.backends.machine.system import System
+    from slipstick.backends.machine.system_table import tabled
     from slipstick.driver import (
         Estimate,
         Estimates,
@@ -45,6 +52,7 @@ if TYPE_CHECKING:
     from slipstick.frontend import GraphCache, load
     from slipstick.frontend.dynamo import Captured, backend, capture
     from slipstick.frontend.exported import load_exported, trace_graph
+    from slipstick.frontend.module import trace
     from slipstick.frontend.runs.model_run import ModelRun
     from slipstick.frontend.semantic.costs import register_cost
     from slipstick.ir.errors import SlipstickError
@@ -79,6 +87,7 @@ __all__ = [
     "Workload",
     "backend",
     "capture",
+    "choose",
     "compare",
     "compile",
     "cost",
@@ -87,12 +96,15 @@ __all__ = [
     "evaluate",
     "evaluate_machines",
     "explain",
+    "export",
     "load",
     "load_exported",
     "load_system",
     "lower",
     "make_plan",
     "mixed",
+    "models",
+    "operators",
     "plan_of",
     "posttrain",
     "recompute",
@@ -102,6 +114,7 @@ __all__ = [
     "serve",
     "size",
     "sweep",
+    "systems",
     "tabled",
     "topologies",
     "trace",
@@ -136,32 +149,37 @@ _MODULE_OF = {
     "Workload": "slipstick.ir.graph",
     "backend": "slipstick.frontend.dynamo",
     "capture": "slipstick.frontend.dynamo",
-    "compare": "slipstick.cli.python.verbs",
-    "compile": "slipstick.cli.python.verbs",
-    "cost": "slipstick.cli.python.verbs",
-    "estimate": "slipstick.cli.python.verbs",
+    "choose": "slipstick.app.python.verbs",
+    "compare": "slipstick.app.python.verbs",
+    "compile": "slipstick.app.python.verbs",
+    "cost": "slipstick.app.python.verbs",
+    "estimate": "slipstick.app.python.verbs",
     "estimate_many": "slipstick.driver",
     "evaluate": "slipstick.driver",
     "evaluate_machines": "slipstick.driver",
-    "explain": "slipstick.cli.python.verbs",
+    "explain": "slipstick.app.python.verbs",
+    "export": "slipstick.app.python.verbs",
     "load": "slipstick.frontend",
     "load_exported": "slipstick.frontend.exported",
     "load_system": "slipstick.backends.machine.load",
     "lower": "slipstick.driver",
     "make_plan": "slipstick.ir.plan",
     "plan_of": "slipstick.ir.plan",
-    "mixed": "slipstick.cli.python.verbs",
-    "posttrain": "slipstick.cli.python.verbs",
-    "recompute": "slipstick.cli.python.verbs",
+    "mixed": "slipstick.app.python.verbs",
+    "models": "slipstick.app.python.verbs",
+    "operators": "slipstick.app.python.verbs",
+    "posttrain": "slipstick.app.python.verbs",
+    "recompute": "slipstick.app.python.verbs",
     "register_cost": "slipstick.frontend.semantic.costs",
     "screen": "slipstick.driver",
-    "search": "slipstick.cli.python.verbs",
-    "serve": "slipstick.cli.python.verbs",
-    "size": "slipstick.cli.python.verbs",
-    "sweep": "slipstick.cli.python.verbs",
-    "topologies": "slipstick.cli.python.verbs",
+    "search": "slipstick.app.python.verbs",
+    "serve": "slipstick.app.python.verbs",
+    "size": "slipstick.app.python.verbs",
+    "sweep": "slipstick.app.python.verbs",
+    "systems": "slipstick.app.python.verbs",
+    "topologies": "slipstick.app.python.verbs",
     "tabled": "slipstick.backends.machine.system_table",
-    "trace": "slipstick.cli.python.verbs",
+    "trace": "slipstick.frontend.module",
     "trace_graph": "slipstick.frontend.exported",
     "watch": "slipstick.watch.session",
 }
@@ -172,10 +190,21 @@ class _Called(ModuleType):
 
     def __call__(self, *given: object, **said: object) -> object:
         """Call the function."""
+        found: object = self._function()(*given, **said)
+        return found
+
+    @property
+    def __signature__(self) -> "Signature":
+        """The signature of the function."""
+        from inspect import signature
+
+        return signature(self._function())
+
+    def _function(self) -> "Callable[..., object]":
         from importlib import import_module
 
         name = self.__name__.rpartition(".")[2]
-        found: object = getattr(import_module(_MODULE_OF[name]), name)(*given, **said)
+        found: Callable[..., object] = getattr(import_module(_MODULE_OF[name]), name)
         return found
 
 
@@ -205,4 +234,4 @@ if not TYPE_CHECKING:
 
     def __dir__() -> list[str]:
         """List the public names before they are loaded, too."""
-        return sorted({*globals(), *__all__})
+        return sorted(__all__)

@@ -2,32 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
-
 import click
 
-from ..ir.errors import UsageError
-from .estimate import OF_SERVING, OF_STEPS, EstimateCommand
-from .flags.numbers import Named
-from .flags.request import Request
+from ..app.arguments.others import ExportArgs
+from ..app.export import ExportRequest, export_plan
+from .estimate import ServerCommand
+from .flags.build import words
+from .flags.command import arguments_of
+from .flags.talk import watched
 from .output.files import check_suffix, write_text
-from .prepare import check_model, lower_of, plan_of, sized, system_of
-from .serving.checks import check_degrees, check_phase
-from .serving.flags import Serving
-from .serving.serve import machine_of
-
-if TYPE_CHECKING:
-    from ..report.frameworks.export import Export, ExportSubject
-
-FRAMEWORKS = ("megatron", "torchtitan", "deepspeed", "vllm")
 
 
-@click.command("export", cls=EstimateCommand)
-@click.option("--to", "framework", type=Named(FRAMEWORKS), required=True, help="Target framework.")
+class ExportCommand(ServerCommand):
+    """A verb whose function takes its context."""
+
+    def invoke(self, ctx: click.Context) -> object:
+        """Run the verb's function."""
+        assert self.callback is not None  # it is made of a function
+        return self.callback(ctx)
+
+
+@click.command("export", cls=ExportCommand)
+@words(ExportArgs)
 @click.option("-o", "--output", default="-", show_default=True, metavar="FILE", help="Output file; - is stdout.")
-@click.pass_context
-def export_command(ctx: click.Context, request: Request, serving: Serving, framework: str, output: str) -> int:
+def export_command(ctx: click.Context) -> int:
     """Write a plan of MODEL as flags or config of a training or serving framework.
 
     Flags of Megatron-LM, torchtitan and vLLM, a JSON file for DeepSpeed. Comments above the flags (for JSON: stderr)
@@ -40,97 +38,12 @@ def export_command(ctx: click.Context, request: Request, serving: Serving, frame
     """  # noqa: D301
     from ..report.frameworks.export import written
 
-    check_suffix(output, *((".json",) if framework == "deepspeed" else ()))
-    if request.words.phase == "serve" and framework != "vllm":
-        raise UsageError(f"--phase serve is answered by servers: --to vllm, not {framework}")
-    check_phase(ctx, request.words.phase, OF_SERVING, OF_STEPS)
-    check_model(request)
-    subject = server_subject(request, serving) if request.words.phase == "serve" else step_subject(request)
-    export = exported(framework, subject, serving)
-    if not export.takes_comments and not request.quiet:
+    request, output = ExportRequest.of(arguments_of(ctx)), str(ctx.params["output"])
+    check_suffix(output, *((".json",) if request.framework == "deepspeed" else ()))
+    with watched(ctx):
+        export, headline = export_plan(request)
+    if not export.takes_comments:
         for note in (f"{export.framework}, names as of {export.version}", *export.notes):
-            click.echo(f"note: {note}", err=True)
-    write_text(written(export, subject.headline), output)
+            request.report(f"note: {note}")
+    write_text(written(export, headline), output)
     return 0
-
-
-def step_subject(request: Request) -> ExportSubject:
-    """What is said of a step; a system is not needed, and says what its software hides."""
-    from ..report.advice import layers_of
-    from ..report.frameworks.export import ExportSubject, config_of
-
-    graph, plan = sized(request)
-    system = None if request.machine.system is None else system_of(request)
-    layers = layers_of(lower_of(request, graph, plan.family), plan) if plan.pp > 1 else ()
-    return ExportSubject(
-        plan=plan,
-        model=request.source.model,
-        dtype=request.source.dtype,
-        config=config_of(request.source.model),
-        stack=None if system is None else system.stack,
-        node_size=None if system is None else system.node_size,
-        layers=layers,
-    )
-
-
-def server_subject(request: Request, serving: Serving) -> ExportSubject:
-    """What is said of a server: limits of its engine, and the longest request."""
-    from ..report.frameworks.export import ExportSubject, config_of
-
-    if serving.apart.workers is not None:
-        raise UsageError(
-            "--disagg: two servers and what joins them: export each pool by itself, with its --tp and --pp"
-        )
-    system, engine, asked = machine_of(request, serving.engine)
-    check_degrees(asked)
-    longest = serving.prompt + serving.output
-    plan = plan_of(asked.said({"phase": "decode", "seq": longest}))
-    return ExportSubject(
-        plan=plan,
-        model=request.source.model,
-        dtype=request.source.dtype,
-        config=config_of(request.source.model),
-        stack=system.stack,
-        node_size=system.node_size,
-        scheduler=serving.limited(engine, longest).scheduler,
-        longest=longest,
-        is_server=True,
-    )
-
-
-def exported(framework: str, subject: ExportSubject, serving: Serving | None = None) -> Export:
-    """Return a plan in the words of one of FRAMEWORKS; `serving` says what drafts. UsageError for another workload."""
-    from ..report.frameworks.deepspeed import deepspeed
-    from ..report.frameworks.megatron import megatron
-    from ..report.frameworks.torchtitan import torchtitan
-    from ..report.frameworks.vllm import vllm
-
-    if framework == "vllm":
-        return vllm(subject, _hub_name(subject.model), None if serving is None else _speculation(serving))
-    known = {"megatron": megatron, "torchtitan": torchtitan, "deepspeed": deepspeed}
-    return known[framework](subject)
-
-
-def _hub_name(model: str) -> str | None:
-    """The first name of a model of the catalogue on the hub; a folder stands for itself."""
-    from ..frontend.huggingface.configs.models import index
-
-    entry = index().get(model)
-    if entry is None:
-        return None
-    return next((name for name in entry.aliases if "/" in name), None)
-
-
-def _speculation(serving: Serving) -> Mapping[str, int | str] | None:
-    """What drafts, in vLLM's words; None where nothing does."""
-    drafts = serving.drafts
-    if drafts.draft is not None:
-        from .serving.drafts import USUAL_LENGTH
-
-        length = USUAL_LENGTH if drafts.draft_length is None else drafts.draft_length
-        return {"model": _hub_name(drafts.draft) or drafts.draft, "num_speculative_tokens": length}
-    if drafts.mtp:
-        return {"method": "mtp", "num_speculative_tokens": drafts.mtp}
-    if drafts.ngram:
-        return {"method": "ngram", "num_speculative_tokens": drafts.ngram}
-    return None

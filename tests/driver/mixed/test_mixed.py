@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from slipstick import Family, GraphCache, Plan, System, estimate, load, load_system, lower, make_plan
+from slipstick import Family, GraphCache, Plan, System, load, load_system, lower, make_plan
+from slipstick.driver import estimate
 from slipstick.driver.estimate import Lowered, worth
 from slipstick.driver.mixed.answer import MixedStep, mixed_step
 from slipstick.driver.mixed.layers import layers_of

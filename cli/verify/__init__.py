@@ -1,1 +1,0 @@
-"""`slipstick compile --verify`: what is checked of a lowered graph."""
