@@ -2,15 +2,13 @@
 
 # Absolute imports on purpose: pytest imports this file a second time under the checkout folder's own name.
 import sys
+from collections.abc import Callable
 from types import ModuleType
 from typing import TYPE_CHECKING
 
 from slipstick.ir import __version__ as __version__
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from inspect import Signature
-
     from slipstick.app.python.verbs import (
         choose,
         compare,
@@ -194,13 +192,13 @@ class _Called(ModuleType):
         return found
 
     @property
-    def __signature__(self) -> "Signature":
+    def __signature__(self) -> object:
         """The signature of the function."""
         from inspect import signature
 
         return signature(self._function())
 
-    def _function(self) -> "Callable[..., object]":
+    def _function(self) -> Callable[..., object]:
         from importlib import import_module
 
         name = self.__name__.rpartition(".")[2]

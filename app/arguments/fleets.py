@@ -22,7 +22,7 @@ class EvidenceArgs:
 class SizeArgs:
     """Which deployment is looked for."""
 
-    target_rps: Annotated[str | Path, Opt(
+    target_rps: Annotated[str | float | Path, Opt(
         "Target rate of requests per second, or several that are compared; or how it goes over a day, by a curve or "
         "a file of requests: the fleet is made for its peak.",
         also=("--rps",), metavar="R[,R..]|FIRST:LAST|diurnal:PEAK,LOW|FILE",
@@ -51,7 +51,7 @@ class SizeArgs:
 class FleetArgs:
     """The fleet that serves a model."""
 
-    rps: Annotated[str | Path | None, Opt(
+    rps: Annotated[str | float | Path | None, Opt(
         "Choose a fleet for this request rate instead of a training run: one rate, several, or a day as a curve or a "
         "file of requests.",
         metavar="R[,R..]|FIRST:LAST|diurnal:PEAK,LOW|FILE",
@@ -102,7 +102,7 @@ class ChooseArgs:
     """The training run that a cluster is chosen for."""
 
     deadline: Annotated[str | float | None, Opt("Longest time to train, e.g. 60d.", metavar="TIME")] = None
-    budget: Annotated[str | None, Opt(
+    budget: Annotated[str | float | None, Opt(
         "Highest cost of the run, e.g. 300M: owned, or with --rent rented.",
         metavar="USD",
     )] = None

@@ -17,11 +17,11 @@ class SampleArgs:
     )] = "grpo"
     prompts: Annotated[int, Opt("Prompts per step (pairs of dpo, samples of sft).", least=1, metavar="N")] = 128
     group: Annotated[int, Opt("Responses per prompt (group size).", least=1, metavar="N")] = 1
-    isl: Annotated[str, Opt(
+    isl: Annotated[str | float, Opt(
         "Prompt length in tokens: 512, 128..1024, or lognormal:MEAN,CV.",
         also=("--prompt-tokens",), metavar="SIZES",
     )] = "512"
-    osl: Annotated[str, Opt(
+    osl: Annotated[str | float, Opt(
         "Response length in tokens, as --isl; cutting at --max-tokens keeps the mean.",
         also=("--answer-tokens",), metavar="SIZES",
     )] = "lognormal:1024,0.7"

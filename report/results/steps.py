@@ -33,7 +33,7 @@ _OF_SERVERS = (*_LATENCIES, "requests_per_s")
 _DIGESTS = "_sha256"
 
 
-class Metric:
+class MetricValue:
     """A metric of a result as an attribute of its name; AttributeError where the result has none, as without prices."""
 
     def __set_name__(self, owner: type, name: str) -> None:
@@ -49,9 +49,9 @@ class Metric:
 class _Estimated(Result):
     """What results of one plan have in common: all is in their document, and its first metrics are attributes."""
 
-    tokens_per_s, tokens_per_s_per_gpu, mfu = Metric(), Metric(), Metric()
-    average_power_w, j_per_token, kg_co2e_per_mtok = Metric(), Metric(), Metric()
-    usd_per_gpu_hour, usd_per_mtok, tokens_per_usd = Metric(), Metric(), Metric()
+    tokens_per_s, tokens_per_s_per_gpu, mfu = MetricValue(), MetricValue(), MetricValue()
+    average_power_w, j_per_token, kg_co2e_per_mtok = MetricValue(), MetricValue(), MetricValue()
+    usd_per_gpu_hour, usd_per_mtok, tokens_per_usd = MetricValue(), MetricValue(), MetricValue()
 
     @property
     @abstractmethod
@@ -72,7 +72,7 @@ class StepResult(_Estimated):
     """One step: time, memory and cost. `answer` is the whole estimate, as `driver.estimate` returns it."""
 
     forms: ClassVar[tuple[str, ...]] = (*Result.forms, *DRAWN)
-    step_time_s, peak_mem_bytes, usd_per_step = Metric(), Metric(), Metric()
+    step_time_s, peak_mem_bytes, usd_per_step = MetricValue(), MetricValue(), MetricValue()
     answer: Estimate
     overrides: tuple[str, ...] = ()
     sensitivity: bool | None = None
@@ -189,7 +189,13 @@ class ServeResult(_Estimated):
     """A server under a load: latencies, rates, memory, money. `answer` is the whole estimate of it."""
 
     forms: ClassVar[tuple[str, ...]] = (*Result.forms, *DRAWN)
-    ttft_s, tpot_s, e2el_s, requests_per_s, usd_per_mtok_output = Metric(), Metric(), Metric(), Metric(), Metric()
+    ttft_s, tpot_s, e2el_s, requests_per_s, usd_per_mtok_output = (
+        MetricValue(),
+        MetricValue(),
+        MetricValue(),
+        MetricValue(),
+        MetricValue(),
+    )
     answer: ServeEstimate
     overrides: tuple[str, ...] = ()
     settings: Callable[[], str] | None = None
