@@ -99,7 +99,8 @@ def _arguments(
         usual.pop("ledger", None)
     typed: dict[str, Setting] = {}
     flags: list[str] = []
-    for word, value in {**usual, **values}.items():
+    places = {word: value for word, value in values.items() if word in _PLACES}
+    for word, value in {**places, **usual, **values}.items():
         opt = options.get(word)
         if opt is None:
             near = "; serve(...) has it;" if word in options_of(*SERVER) else did_you_mean(word, list(words))
