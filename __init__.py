@@ -2,22 +2,24 @@
 
 # Absolute imports on purpose: pytest imports this file a second time under the checkout folder's own name.
 import sys
+from collections.abc import Callable
 from types import ModuleType
 from typing import TYPE_CHECKING
 
 from slipstick.ir import __version__ as __version__
 
 if TYPE_CHECKING:
-    from slipstick.backends.machine.load import load_system
-    from slipstick.backends.machine.system import System
-    from slipstick.backends.machine.system_table import tabled
-    from slipstick.cli.python.verbs import (
+    from slipstick.app.python.verbs import (
+        choose,
         compare,
         compile,
         cost,
         estimate,
         explain,
+        export,
         mixed,
+        models,
+        operators,
         optimise,
         posttrain,
         recompute,
@@ -25,9 +27,12 @@ if TYPE_CHECKING:
         serve,
         size,
         sweep,
+        systems,
         topologies,
-        trace,
     )
+    from slipstick.backends.machine.load import load_system
+    from slipstick.backends.machine.system import System
+    from slipstick.backends.machine.system_table import tabled
     from slipstick.driver.estimate import (
         Estimate,
         Estimates,
@@ -46,6 +51,7 @@ if TYPE_CHECKING:
     from slipstick.frontend import GraphCache, load
     from slipstick.frontend.dynamo import Captured, backend, capture
     from slipstick.frontend.exported import load_exported, trace_graph
+    from slipstick.frontend.module import trace
     from slipstick.frontend.runs.model_run import ModelRun
     from slipstick.frontend.semantic.costs import register_cost
     from slipstick.ir.editing.build import GraphBuilder
@@ -82,6 +88,7 @@ __all__ = [
     "Workload",
     "backend",
     "capture",
+    "choose",
     "compare",
     "compile",
     "cost",
@@ -90,12 +97,15 @@ __all__ = [
     "evaluate",
     "evaluate_machines",
     "explain",
+    "export",
     "load",
     "load_exported",
     "load_system",
     "lower",
     "make_plan",
     "mixed",
+    "models",
+    "operators",
     "optimise",
     "plan_of",
     "posttrain",
@@ -106,6 +116,7 @@ __all__ = [
     "serve",
     "size",
     "sweep",
+    "systems",
     "tabled",
     "topologies",
     "trace",
@@ -141,33 +152,38 @@ _MODULE_OF = {
     "Workload": "slipstick.ir.graph",
     "backend": "slipstick.frontend.dynamo",
     "capture": "slipstick.frontend.dynamo",
-    "compare": "slipstick.cli.python.verbs",
-    "compile": "slipstick.cli.python.verbs",
-    "cost": "slipstick.cli.python.verbs",
-    "estimate": "slipstick.cli.python.verbs",
+    "choose": "slipstick.app.python.verbs",
+    "compare": "slipstick.app.python.verbs",
+    "compile": "slipstick.app.python.verbs",
+    "cost": "slipstick.app.python.verbs",
+    "estimate": "slipstick.app.python.verbs",
     "estimate_many": "slipstick.driver.estimate",
     "evaluate": "slipstick.driver.estimate",
     "evaluate_machines": "slipstick.driver.estimate",
-    "explain": "slipstick.cli.python.verbs",
+    "explain": "slipstick.app.python.verbs",
+    "export": "slipstick.app.python.verbs",
     "load": "slipstick.frontend",
     "load_exported": "slipstick.frontend.exported",
     "load_system": "slipstick.backends.machine.load",
     "lower": "slipstick.driver.estimate",
     "make_plan": "slipstick.ir.plan",
     "plan_of": "slipstick.ir.plan",
-    "mixed": "slipstick.cli.python.verbs",
-    "posttrain": "slipstick.cli.python.verbs",
-    "recompute": "slipstick.cli.python.verbs",
+    "mixed": "slipstick.app.python.verbs",
+    "models": "slipstick.app.python.verbs",
+    "operators": "slipstick.app.python.verbs",
+    "posttrain": "slipstick.app.python.verbs",
+    "recompute": "slipstick.app.python.verbs",
     "register_cost": "slipstick.frontend.semantic.costs",
     "screen": "slipstick.driver.estimate",
-    "search": "slipstick.cli.python.verbs",
-    "serve": "slipstick.cli.python.verbs",
-    "size": "slipstick.cli.python.verbs",
-    "optimise": "slipstick.cli.python.verbs",
-    "sweep": "slipstick.cli.python.verbs",
-    "topologies": "slipstick.cli.python.verbs",
+    "search": "slipstick.app.python.verbs",
+    "serve": "slipstick.app.python.verbs",
+    "size": "slipstick.app.python.verbs",
+    "optimise": "slipstick.app.python.verbs",
+    "sweep": "slipstick.app.python.verbs",
+    "systems": "slipstick.app.python.verbs",
+    "topologies": "slipstick.app.python.verbs",
     "tabled": "slipstick.backends.machine.system_table",
-    "trace": "slipstick.cli.python.verbs",
+    "trace": "slipstick.frontend.module",
     "trace_graph": "slipstick.frontend.exported",
     "watch": "slipstick.watch.session",
 }
@@ -178,10 +194,21 @@ class _Called(ModuleType):
 
     def __call__(self, *given: object, **said: object) -> object:
         """Call the function."""
+        found: object = self._function()(*given, **said)
+        return found
+
+    @property
+    def __signature__(self) -> object:
+        """The signature of the function."""
+        from inspect import signature
+
+        return signature(self._function())
+
+    def _function(self) -> Callable[..., object]:
         from importlib import import_module
 
         name = self.__name__.rpartition(".")[2]
-        found: object = getattr(import_module(_MODULE_OF[name]), name)(*given, **said)
+        found: Callable[..., object] = getattr(import_module(_MODULE_OF[name]), name)
         return found
 
 
@@ -211,4 +238,4 @@ if not TYPE_CHECKING:
 
     def __dir__() -> list[str]:
         """List the public names before they are loaded, too."""
-        return sorted({*globals(), *__all__})
+        return sorted(__all__)

@@ -16,11 +16,13 @@ import click
 
 from slipstick.cli import run
 from slipstick.cli.estimate import estimate_command
-from slipstick.cli.plans.file import add_listed
+from slipstick.cli.flags.command import arguments_of
 from slipstick.ir.errors import SlipstickError
 
 # What `import` takes of flags; the model stands alone on the command line of `estimate`.
 OF_IMPORT = ("--gpus", "--system", "--model", "--env")
+# Words that name where others are.
+_FILES = ("launch", "plan", "environment")
 FLAGS: tuple[tuple[str, ...], ...] = (
     ("--system", "dgx-h100"),
     ("--system", "dgx-h200", "--gpus", "8", "--gbs", "64"),
@@ -64,8 +66,8 @@ def _parameters(words: Sequence[str]) -> Mapping[str, object] | str:
     """Return the parameters of an estimate, or why it is refused."""
     try:
         with redirect_stderr(io.StringIO()), estimate_command.make_context("estimate", list(words)) as ctx:
-            add_listed(ctx)
-            return {name: _content(value) for name, value in ctx.params.items()}
+            said = arguments_of(ctx).settings.items()
+            return {name: _content(one.value) for name, one in said if name not in _FILES}
     except (SlipstickError, click.ClickException) as error:
         return str(error)
 

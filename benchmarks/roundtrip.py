@@ -14,10 +14,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
 
+from slipstick.app.export import exported, step_subject
+from slipstick.app.plans.text import command_file_text, request_of
+from slipstick.app.prepare import sized, system_of
 from slipstick.backends.machine.system import System
-from slipstick.cli.export import exported, step_subject
-from slipstick.cli.plans.text import command_file_text, request_of
-from slipstick.cli.prepare import sized, system_of
 from slipstick.driver.estimate import Lowered, estimate
 from slipstick.explore.plans.lowerings import Lowerings
 from slipstick.frameworks.imported import ImportedPlan

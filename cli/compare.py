@@ -13,6 +13,7 @@ from .flags.numbers import Real, Whole
 from .output.answers import FORMS, Answering, format_flag, output_flag
 
 if TYPE_CHECKING:
+    from ..app.sources import VerbArguments
     from ..report.results.result import Result
     from ..report.results.tables import ComparisonResult
 
@@ -20,18 +21,18 @@ if TYPE_CHECKING:
 class CompareCommand(Answering):
     """A verb that fails where a gate does, once its answer is written."""
 
-    def form_of(self, said: Mapping[str, object]) -> str:
+    def form_of(self, said: Mapping[str, object], arguments: VerbArguments) -> str:
         """Return the form; `markdown` is another name of md."""
-        return super().form_of({**said, "form": "md"} if said["form"] == "markdown" else said)
+        return super().form_of({**said, "form": "md"} if said["form"] == "markdown" else said, arguments)
 
-    def deliver(self, result: Result, form: str, said: Mapping[str, object]) -> int:
+    def deliver(self, result: Result, form: str, said: Mapping[str, object], arguments: VerbArguments) -> int:
         """Write the comparison; GateError for gates that fail."""
         from ..ir.text.admission import refuse_incoming
         from ..report.results.tables import ComparisonResult
 
         assert isinstance(result, ComparisonResult)
         with refuse_incoming(f"{said['a']}, {said['b'] or said['measured']}", "comparison"):
-            super().deliver(result, form, said)
+            super().deliver(result, form, said, arguments)
         failed = [gate for gate in result.gates if gate.failed]
         if failed:
             raise GateError(f"{len(failed)} of {len(result.gates)} gates failed: {'; '.join(map(str, failed))}")

@@ -8,21 +8,22 @@ from typing import TYPE_CHECKING, ClassVar
 
 import click
 
+from ..app.compile import compile_model
+from ..app.prepare import system_of
+from ..app.request import Request
+from ..app.run_words import run_of
+from ..app.software import with_software
+from ..app.sources import VerbArguments
 from ..ir.errors import UsageError
 from ..ir.units import is_digits
-from ..verify.kinds import VERIFIERS, check_lowered
-from ..verify.request import VerifyRequest, read_sizes
-from .flags.request import PlanCommand, Request
-from .flags.run import run_of
-from .output.answers import Answering
+from ..verify.kinds import VERIFIERS
+from ..verify.request import read_sizes
+from .flags.command import PlanCommand
+from .output.answers import AppCommand
 from .output.files import check_suffix, write_text
-from .plans.software import with_software
-from .prepare import asked_of, check_model, lower_of, pipeline_of, priced, sized, system_of
 
 if TYPE_CHECKING:
-    from ..driver.estimate import Estimate, Lowered
-    from ..ir.graph import Graph
-    from ..ir.plan import Plan
+    from ..driver.estimate import Estimate
     from ..report.results.compiled import CompiledResult
     from ..report.results.result import Result
 
@@ -44,14 +45,14 @@ _FOLDERS = {"chakra", "model-explorer"}
 _NO_TEXT = {*_FOLDERS, "onnx"}
 
 
-class CompileCommand(Answering, PlanCommand):
+class CompileCommand(AppCommand, PlanCommand):
     """A verb that writes one or several of the graphs that a model becomes, and what they cost."""
 
     delivered: ClassVar[tuple[str, ...]] = ("emit", "output", "ranks", "verify", "verify_sizes")
 
-    def form_of(self, said: Mapping[str, object]) -> str:
+    def form_of(self, said: Mapping[str, object], arguments: VerbArguments) -> str:
         """Return what to write, checked against the other flags; UsageError where they do not go together."""
-        kinds, request = _kinds(str(said["emit"])), with_software(Request.of(dict(said)))
+        kinds, request = _kinds(str(said["emit"])), with_software(Request.of(arguments))
         if request.compiler.stop_after is not None and _PRICED & set(kinds):
             raise UsageError("--stop-after leaves an unfinished graph, which has no costs; see it with --emit sharded")
         if kinds == ("onnx",) and said["output"] == "-":
@@ -74,17 +75,17 @@ class CompileCommand(Answering, PlanCommand):
             system_of(request)
         return ",".join(kinds)
 
-    def deliver(self, result: Result, form: str, said: Mapping[str, object]) -> int:
+    def deliver(self, result: Result, form: str, said: Mapping[str, object], arguments: VerbArguments) -> int:
         """Print what verifying found, and write the kinds."""
         from ..report.results.compiled import CompiledResult
 
         assert isinstance(result, CompiledResult)
-        verify, ctx = said["verify"], click.get_current_context()
+        verify = said["verify"]
         text = str(said["verify_sizes"] or "")
         assert isinstance(verify, tuple)
         for kind in verify:
             click.echo(result.verify(kind, read_sizes(text) if text and kind == "numeric" else {}))
-        if verify and ctx.get_parameter_source("emit") is click.core.ParameterSource.DEFAULT:
+        if verify and not arguments.is_given("emit"):
             return 0
         kinds, output = form.split(","), str(said["output"])
         if _PRICED & set(kinds):
@@ -116,7 +117,7 @@ class CompileCommand(Answering, PlanCommand):
     help="Small sizes for --verify numeric: batch, seq, kv; other names are arguments of the factory, e.g. "
     "seq=16,batch=4,dim=64,layers=2.",
 )
-def compile_command(request: Request) -> CompiledResult:
+def compile_command(arguments: VerbArguments) -> CompiledResult:
     """Compile MODEL, and write its graph, the cost of each node, or the estimate.
 
     \b
@@ -129,25 +130,7 @@ def compile_command(request: Request) -> CompiledResult:
     model-explorer   a folder: the graph after the passes, for Model Explorer
     onnx     the graph after the passes as ONNX, costs of nodes as metadata
     """  # noqa: D301
-    from ..report.results.compiled import CompiledResult
-
-    check_model(request)
-    request = with_software(request)
-    graph, plan = sized(request)
-    return CompiledResult(
-        graph=graph,
-        plan=plan,
-        lower=lambda: lower_of(request, graph, plan.family),
-        price=lambda lowered: _answer(request, plan, lowered),
-        check=lambda kind, sizes: check_lowered(kind, _verify_request(request, graph, plan), sizes),
-        overrides=request.machine.overrides,
-    )
-
-
-def _verify_request(request: Request, graph: Graph, plan: Plan) -> VerifyRequest:
-    source = request.source
-    pipeline = pipeline_of(request, plan.family)
-    return VerifyRequest(source.model, source.dtype, source.images, graph, plan, pipeline, asked_of(request))
+    return compile_model(Request.of(arguments))
 
 
 def _kinds(emit: str) -> tuple[str, ...]:
@@ -209,15 +192,6 @@ def _ranks(said: str) -> list[int]:
             raise UsageError(f"--ranks: '{part}' holds no rank; ranks are from 0 to {MOST_RANKS - 1:,}")
         found |= dict.fromkeys(range(start, end))
     return list(found)
-
-
-def _answer(request: Request, plan: Plan, lowered: Lowered) -> Estimate:
-    from ..cost.flops import Convention
-    from ..driver.estimate import estimate, train
-
-    answer = estimate(lowered.source, system_of(request), plan, Convention(request.flops_convention), lowered)
-    run = run_of(request.run, request.words.phase)
-    return priced(request, answer if run is None else train(answer, run))
 
 
 def _warn(answer: Estimate) -> None:

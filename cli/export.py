@@ -2,36 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
-from typing import TYPE_CHECKING
-
 import click
 
-from ..ir.errors import UsageError
-from .estimate import OF_SERVING, OF_STEPS, EstimateCommand
-from .flags.numbers import Named
-from .flags.request import Request
+from ..app.arguments.others import ExportArgs
+from ..app.export import ExportRequest, export_plan
+from .estimate import ServerCommand
+from .flags.build import words
+from .flags.command import arguments_of
+from .flags.talk import watched
 from .output.files import check_suffix, write_text
-from .prepare import check_model, lower_of, plan_of, sized, system_of
-from .serving.checks import check_degrees, check_phase
-from .serving.flags import Serving
-from .serving.serve import machine_of
-
-if TYPE_CHECKING:
-    from ..frameworks.export import Export, ExportSubject
-
-TRAINERS = ("megatron", "megatron-bridge", "torchtitan", "deepspeed")
-SERVERS = ("vllm", "sglang", "tensorrt-llm")
-DEPLOYMENTS = ("kubernetes", "dynamo", "llm-d")
-FRAMEWORKS = (*TRAINERS, *SERVERS, *DEPLOYMENTS)
 
 
-@click.command("export", cls=EstimateCommand)
-@click.option("--to", "framework", type=Named(FRAMEWORKS), required=True, help="Target framework.")
+class ExportCommand(ServerCommand):
+    """A verb whose function takes its context."""
+
+    def invoke(self, ctx: click.Context) -> object:
+        """Run the verb's function."""
+        assert self.callback is not None  # it is made of a function
+        return self.callback(ctx)
+
+
+@click.command("export", cls=ExportCommand)
+@words(ExportArgs)
 @click.option("-o", "--output", default="-", show_default=True, metavar="FILE", help="Output file; - is stdout.")
-@click.pass_context
-def export_command(ctx: click.Context, request: Request, serving: Serving, framework: str, output: str) -> int:
+def export_command(ctx: click.Context) -> int:
     """Write a plan of MODEL as flags or config of a training or serving framework.
 
     Flags of Megatron-LM, torchtitan, vLLM and SGLang, a recipe of Megatron-Bridge (NeMo), a JSON file for DeepSpeed, a
@@ -46,114 +40,12 @@ def export_command(ctx: click.Context, request: Request, serving: Serving, frame
     """  # noqa: D301
     from ..frameworks.export import written
 
-    check_suffix(output, *{"deepspeed": (".json",), "megatron-bridge": (".py",)}.get(framework, ()))
-    if request.words.phase == "serve" and framework in TRAINERS:
-        allowed = ", ".join((*SERVERS, *DEPLOYMENTS))
-        raise UsageError(f"--phase serve is answered by servers: --to {allowed}, not {framework}")
-    check_phase(ctx, request.words.phase, OF_SERVING, OF_STEPS)
-    check_model(request)
-    if framework in DEPLOYMENTS:
-        headline, export = deployed(framework, request, serving)
-    else:
-        subject = server_subject(request, serving) if request.words.phase == "serve" else step_subject(request)
-        headline, export = subject.headline, exported(framework, replace(subject, drafts=_drafts(serving)))
-    if not export.takes_comments and not request.quiet:
+    request, output = ExportRequest.of(arguments_of(ctx)), str(ctx.params["output"])
+    check_suffix(output, *{"deepspeed": (".json",), "megatron-bridge": (".py",)}.get(request.framework, ()))
+    with watched(ctx):
+        export, headline = export_plan(request)
+    if not export.takes_comments:
         for note in (f"{export.framework}, names as of {export.version}", *export.notes):
-            click.echo(f"note: {note}", err=True)
+            request.report(f"note: {note}")
     write_text(written(export, headline), output)
     return 0
-
-
-def step_subject(request: Request) -> ExportSubject:
-    """What is said of a step; a system is not needed, and says what its software hides."""
-    from ..frameworks.export import ExportSubject, config_of
-    from ..report.advice import layers_of
-
-    graph, plan = sized(request)
-    system = None if request.machine.system is None else system_of(request)
-    layers = layers_of(lower_of(request, graph, plan.family), plan) if plan.pp > 1 else ()
-    return ExportSubject(
-        plan=plan,
-        model=request.source.model,
-        dtype=request.source.dtype,
-        config=config_of(request.source.model),
-        stack=None if system is None else system.stack,
-        node_size=None if system is None else system.node_size,
-        layers=layers,
-    )
-
-
-def server_subject(request: Request, serving: Serving) -> ExportSubject:
-    """What is said of a server: limits of its engine, and the longest request."""
-    from ..frameworks.export import ExportSubject, config_of
-
-    if serving.apart.workers is not None:
-        raise UsageError(f"--disagg: two pools of servers; export them --to {', '.join(DEPLOYMENTS)}")
-    system, engine, asked = machine_of(request, serving.engine)
-    check_degrees(asked)
-    longest = serving.prompt + serving.output
-    plan = plan_of(asked.said({"phase": "decode", "seq": longest}))
-    return ExportSubject(
-        plan=plan,
-        model=request.source.model,
-        dtype=request.source.dtype,
-        config=config_of(request.source.model),
-        stack=system.stack,
-        node_size=system.node_size,
-        scheduler=serving.limited(engine, longest).scheduler,
-        longest=longest,
-        is_server=True,
-        prompt=serving.prompt,
-        output=serving.output,
-        rate=serving.load.requests_per_s,
-    )
-
-
-def deployed(target: str, request: Request, serving: Serving) -> tuple[str, Export]:
-    """Return the servers of a plan, or both pools of a disaggregated one, as a deployment, with its headline."""
-    from ..frameworks.deployments.pools import pool_of
-    from ..frameworks.deployments.targets import write_deployment
-    from ..frameworks.registry import ENGINES
-
-    if request.words.phase != "serve":
-        raise UsageError(f"--to {target} deploys servers: give a plan of --phase serve")
-    one, workers = replace(serving, apart=type(serving.apart)()), serving.apart.workers
-    asked = {"serve": request}
-    if workers is not None:
-        first, second = serving.apart.of_prompts(request, workers[0]), serving.apart.of_answers(request, workers[1])
-        asked = {"prefill": first, "decode": second}
-    name = machine_of(request, serving.engine)[1].name
-    engine = next((ENGINES[known] for known in ENGINES if name.startswith(known) and known in SERVERS), ENGINES["vllm"])
-    pools = []
-    for role, words in asked.items():
-        subject = server_subject(words, one)
-        whole = replace(subject, drafts=_drafts(serving), weights=hub_name(subject.model))
-        pools.append(pool_of(engine, whole, role))
-    headline = ", ".join(f"{pool.replicas} x {pool.subject.headline} ({pool.role})" for pool in pools)
-    return headline, write_deployment(target, pools)
-
-
-def exported(framework: str, subject: ExportSubject) -> Export:
-    """Return a plan in the words of one of FRAMEWORKS; UsageError for another workload."""
-    from ..frameworks.registry import VOCABULARIES
-
-    return VOCABULARIES[framework].write(replace(subject, weights=subject.weights or hub_name(subject.model)))
-
-
-def hub_name(model: str) -> str | None:
-    """The first name of a model of the catalogue on the hub; a folder stands for itself."""
-    from ..frontend.huggingface.configs.models import index
-
-    entry = index().get(model)
-    return None if entry is None else next((name for name in entry.aliases if "/" in name), None)
-
-
-def _drafts(serving: Serving) -> Mapping[str, int | str]:
-    """What drafts, by the words that say it; empty where nothing does."""
-    from .serving.drafts import USUAL_LENGTH
-
-    drafts = serving.drafts
-    if drafts.draft is not None:
-        length = USUAL_LENGTH if drafts.draft_length is None else drafts.draft_length
-        return {"draft": hub_name(drafts.draft) or drafts.draft, "draft_length": length}
-    return {name: number for name in ("mtp", "ngram") if (number := getattr(drafts, name))}

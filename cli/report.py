@@ -11,6 +11,7 @@ from ..ir.errors import ParseError
 from .output.answers import DRAWN_SUFFIXES, Answering, format_flag, output_flag
 
 if TYPE_CHECKING:
+    from ..app.sources import VerbArguments
     from ..report.results.documents import SavedResult
     from ..report.results.result import Result
 
@@ -20,17 +21,17 @@ class ReportCommand(Answering):
 
     forms: ClassVar[tuple[str, ...]] = ("html", "md", "csv", "parquet", "json", "table", "svg", "png")
 
-    def form_of(self, said: Mapping[str, object]) -> str:
+    def form_of(self, said: Mapping[str, object], arguments: VerbArguments) -> str:
         """Return the form: a page, unless a flag or a suffix says another."""
         usual = {"form": "html"} if said["form"] is None and said["output"] == "-" else {}
-        return super().form_of({**said, **usual})
+        return super().form_of({**said, **usual}, arguments)
 
-    def deliver(self, result: Result, form: str, said: Mapping[str, object]) -> int:
+    def deliver(self, result: Result, form: str, said: Mapping[str, object], arguments: VerbArguments) -> int:
         """Write the page or the table; ParseError for answers that have not what was written."""
         from ..ir.text.admission import refuse_incoming
 
         with refuse_incoming(", ".join(map(str, cast("Sequence[object]", said["files"]))), "page"):
-            return super().deliver(result, form, said)
+            return super().deliver(result, form, said, arguments)
 
 
 @click.command(

@@ -15,6 +15,8 @@ from matplotlib.axes import Axes
 from study import Cell, Table, run
 
 import slipstick
+from slipstick import driver
+from slipstick.explore import searching
 from slipstick.explore.goals import Goal
 from slipstick.explore.searching import Searched
 from slipstick.report.search.plans import plan_label
@@ -62,14 +64,14 @@ def rows(one: slipstick.PlanJob, found: Searched) -> Iterator[tuple[str, slipsti
     """Yield the best plans and the published one, each priced by itself."""
     system = one.machines[0].load()
     for at in range(min(TOP, len(found.best.top["part"]))):
-        yield str(at + 1), slipstick.estimate(one.graph, system, one.plan_of(found.best.top, at))
-    yield "published", slipstick.estimate(one.graph, system, published(one))
+        yield str(at + 1), driver.estimate(one.graph, system, one.plan_of(found.best.top, at))
+    yield "published", driver.estimate(one.graph, system, published(one))
 
 
 def make(full: bool) -> Table:
     """Return the best plans and the published one with what their steps are made of."""
     one = job(full)
-    found = slipstick.search(one, top=TOP)
+    found = searching.search(one, top=TOP)
     answers = list(rows(one, found))
     parts = list(dict.fromkeys(part for _, answer in answers for part in answer.breakdown_s))
     columns = ["place", "plan", "recompute", "step (s)", "tokens/s/GPU", "MFU", "memory (GiB)", "fits",

@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from slipstick import Defaults, Family, Plan, estimate, load_system, lower, make_plan
+from slipstick import Defaults, Family, Plan, load_system, lower, make_plan
+from slipstick.driver.estimate import estimate
 from slipstick.frontend.record.failures import first_line
 from slipstick.ir.errors import PlanError, SlipstickError
 from slipstick.ir.graph import Graph, Workload

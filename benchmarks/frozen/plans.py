@@ -6,7 +6,8 @@ import json
 from collections.abc import Callable, Mapping
 from functools import partial
 
-from slipstick import Defaults, Family, GraphCache, Workload, estimate, load, load_system, make_plan
+from slipstick import Defaults, Family, GraphCache, Workload, load, load_system, make_plan
+from slipstick.driver.estimate import estimate
 from slipstick.ir.errors import SlipstickError
 from slipstick.ir.plan import Plan
 

@@ -13,6 +13,7 @@ from pathlib import Path
 import onnx
 from onnx import TensorProto
 
+from slipstick.driver.estimate import estimate
 from slipstick.frontend.onnx import load_onnx
 from slipstick.frontend.onnx.loading import value_types
 from slipstick.frontend.onnx.reading import read_model
@@ -163,7 +164,7 @@ def _is_numeric(case: Case, model: onnx.ModelProto) -> bool:
 
 def _step_s(graph: Graph) -> float:
     """Estimate one pass on one H100, of a static graph with its own sizes."""
-    from slipstick import Family, estimate, load_system, make_plan
+    from slipstick import Family, load_system, make_plan
 
     batch, length = fixed_sizes(graph)
     micro_batch = batch or 1

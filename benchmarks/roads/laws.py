@@ -148,7 +148,7 @@ def same_in_python(flags: Sequence[str], _: Path) -> str | None:
     first = said("estimate", *flags, *STEP)
     try:
         words = words_of(flags[1:])
-        answer = slipstick.estimate(flags[0], str(words.pop("system")), **words)  # type: ignore[call-overload]
+        answer = slipstick.estimate(flags[0], str(words.pop("system")), **words)  # type: ignore[arg-type]
     except SlipstickError as error:
         same = str(error).split("\n")[0][:60] in first.err
         return "" if not first.answered and same else f"Python refuses: {error}; the command line: {first.err[-200:]}"

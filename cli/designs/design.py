@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ...app.arguments.machine import YearArgs
+from ...app.designs.given import quantity, total_mm2
 from ...ir.errors import UnknownNameError, UsageError
+from ..flags.build import flags_of
 from ..flags.numbers import Named, Whole
-from ..flags.shared import YEAR
 from ..flags.talk import Watched, talk_flags
 from ..output.answers import COLOR, PICTURES, form_of, format_flag, output_flag, write_answer
 from ..output.files import check_suffix, write_text
-from .given import quantity, total_mm2
 
 if TYPE_CHECKING:
     from ...backends.technology.data import Technology
@@ -63,7 +64,7 @@ class DesignCommand(Watched):
         *talk_flags(told=False),
         COLOR,
         PICTURES,
-        YEAR,
+        *flags_of(YearArgs),
     ],
 )
 @click.argument("what", type=Named(WHATS))

@@ -12,10 +12,13 @@ from typing import TYPE_CHECKING, ClassVar
 
 import click
 
+from ...app.plans.own_defaults import used_defaults
+from ...app.sources import VerbArguments
 from ...ir.errors import InfeasibleError, UsageError
 from ...ir.text.shown import shown
+from ..flags.command import arguments_of, own_layer
 from ..flags.numbers import Named
-from ..flags.settings import used
+from ..flags.settings import words_of
 from ..flags.talk import talk_flags, watched
 from ..help import Section
 from .files import columns, write_text, writing
@@ -26,7 +29,7 @@ if TYPE_CHECKING:
 # Forms of a result; the first is what people see, and what a suffix that says none is not.
 FORMS = ("table", "json", "csv", "md", "html", "parquet")
 # Where a context keeps its command line.
-_TYPED, _COLOR, _PICTURES, _DEFAULTS = "slipstick.typed", "slipstick.color", "slipstick.plot", "slipstick.defaults"
+_TYPED, _COLOR, _PICTURES = "slipstick.typed", "slipstick.color", "slipstick.plot"
 
 
 def format_flag(*forms: str) -> click.Option:
@@ -122,37 +125,55 @@ class Answering(click.Command):
         """Keep the command line: a result says how to get the same again, with defaults of files and variables."""
         given = ["slipstick", str(self.name), *args]
         rest = super().parse_args(ctx, args)
-        ctx.meta[_DEFAULTS] = tuple(used(ctx))
-        ctx.meta[_TYPED] = shlex.join([*given, *ctx.meta[_DEFAULTS]])
+        ctx.meta[_TYPED] = tuple(given)
         return rest
 
-    def answer(self, ctx: click.Context) -> Result:
+    def arguments(self, ctx: click.Context) -> VerbArguments:
+        """Return what was said to the verb, with the command line that says it without defaults of one's own."""
+        found, own = arguments_of(ctx), own_layer(ctx)
+        used = used_defaults(words_of(self), own, found.settings) if own else ()
+        return replace(found, command=shlex.join([*ctx.meta[_TYPED], *used]), defaults=used)
+
+    def answer(self, arguments: VerbArguments) -> Result:
         """Run the verb's function and return its result."""
         from ...report.results.result import Result
 
-        for name in self.delivered:
-            ctx.params.pop(name, None)
-        found = super().invoke(ctx)
+        found = self.ask(arguments)
         assert isinstance(found, Result)
-        return replace(found, command=typed(ctx), defaults=ctx.meta[_DEFAULTS])
+        return replace(found, command=arguments.command, defaults=arguments.defaults)
+
+    def ask(self, arguments: VerbArguments) -> object:
+        """Run the verb's function on its parameters."""
+        assert self.callback is not None  # it is made of a function
+        names = [param.name for param in self.get_params(click.Context(self)) if param.expose_value]
+        return self.callback(**arguments.values(tuple(name for name in names if name and name not in self.delivered)))
 
     def invoke(self, ctx: click.Context) -> object:
         """Run the verb's function and write its result; the form is known to be one before anything slow happens."""
-        said = dict(ctx.params)
-        form = self.form_of(said)
+        said, arguments = dict(ctx.params), self.arguments(ctx)
+        form = self.form_of(said, arguments)
         wants_pictures(ctx, form, str(said["output"]))
         with watched(ctx):
-            return self.deliver(self.answer(ctx), form, said)
+            return self.deliver(self.answer(arguments), form, said, arguments)
 
-    def form_of(self, said: Mapping[str, object]) -> str:
+    def form_of(self, said: Mapping[str, object], arguments: VerbArguments) -> str:
         """Return the form that the flags say."""
         given = said["form"]
         return form_of(None if given is None else str(given), str(said["output"]), self.forms)
 
-    def deliver(self, result: Result, form: str, said: Mapping[str, object]) -> int:
+    def deliver(self, result: Result, form: str, said: Mapping[str, object], arguments: VerbArguments) -> int:
         """Write a result."""
         write_answer(result, form, str(said["output"]))
         return 0
+
+
+class AppCommand(Answering):
+    """A verb whose function takes what was said as it is, and asks a function of `app`."""
+
+    def ask(self, arguments: VerbArguments) -> object:
+        """Run the verb's function."""
+        assert self.callback is not None  # it is made of a function
+        return self.callback(arguments)
 
 
 def deliver_short(lacking: str | None, said: Mapping[str, object], write: Callable[[], object]) -> int:
@@ -164,12 +185,6 @@ def deliver_short(lacking: str | None, said: Mapping[str, object], write: Callab
         raise InfeasibleError(f"{lacking}; --allow-infeasible leaves with exit code 0")
     click.echo(f"warning: {lacking}", err=True)
     return 0
-
-
-def typed(ctx: click.Context | None = None) -> str:
-    """Return the command line of a context, the running one where none is given."""
-    at = click.get_current_context() if ctx is None else ctx
-    return str(at.meta.get(_TYPED) or shlex.join(["slipstick", *sys.argv[1:]]))
 
 
 def form_of(given: str | None, output: str, forms: Sequence[str] = FORMS) -> str:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import click
 
-from ...ir.errors import SlipstickError, UsageError
+from ...ir.errors import UsageError
+from .talk import TALK
 
 
 def write_text(text: str, output: str) -> None:
@@ -20,7 +19,7 @@ def write_text(text: str, output: str) -> None:
         return
     from ...ir.text.files import write_whole
 
-    with writing(output):
+    with TALK.writing(output):
         write_whole(Path(output), text)
 
 
@@ -47,16 +46,4 @@ def columns() -> int | None:
     return shutil.get_terminal_size().columns
 
 
-@contextmanager
-def writing(path: str | Path) -> Iterator[None]:
-    """Report what is written, on stderr; a place that cannot be written is the user's to change."""
-    try:
-        yield
-    except SlipstickError:
-        raise
-    except (OSError, ValueError) as error:
-        if isinstance(error, ValueError) and "\0" not in str(path):
-            raise  # of what is written, not of where
-        reason = error.strerror if isinstance(error, OSError) else error
-        raise UsageError(f"cannot write '{path}': {reason}") from error
-    click.echo(f"wrote {path}", err=True)
+writing = TALK.writing

@@ -6,14 +6,15 @@ from dataclasses import fields
 
 import click
 
+from ...app.arguments.machine import EnvironmentArgs
+from ...app.plans.file import FRAMEWORKS
 from ...ir.errors import NotUnderstoodError
 from ...ir.records import dataclass
 from ...ir.text.json_text import json_text
+from ..flags.build import words
 from ..flags.names import of_catalogue
 from ..flags.numbers import Named, Whole
 from ..output.files import check_suffix, write_text
-from .file import FRAMEWORKS
-from .launch import environment_option
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +56,7 @@ class ImportCommand(click.Command):
 )
 @click.option("--gpus", "num_gpus", type=Whole(min=1), metavar="N", help="Number of GPUs, if the launch does not say.")
 @click.option("--model", metavar="NAME|FILE", help="Model, if the launch names none of the catalogue.")
-@environment_option
+@words(EnvironmentArgs)
 @click.option("--strict", is_flag=True, help="Exit with code 4 when a setting that may matter is not understood.")
 @click.option(
     "--format", "form", type=Named(("plan", "json")), default="plan", show_default=True, help="Output format."

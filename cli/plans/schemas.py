@@ -32,11 +32,11 @@ def schema_command(kind: str, output: str) -> int:
 def schema_of(kind: str) -> Mapping[str, object]:
     """Return the JSON Schema of a kind of file, one of `KINDS`."""
     if kind == "plan":
-        from .schema import plan_schema
+        from ...app.plans.schema import plan_schema
 
         return plan_schema()
     if kind == "space":
-        from ..search.file import space_schema
+        from ...app.search.space_file import space_schema
 
         return space_schema()
     from ...backends.machine.files.file_schemas import file_schema

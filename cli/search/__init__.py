@@ -1,1 +1,1 @@
-"""`slipstick search`: what may be chosen, as flags or a file, and what was found."""
+"""`slipstick search`, `choose` and `size`: the best of many plans, machines or deployments."""

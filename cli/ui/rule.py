@@ -8,6 +8,7 @@ from dataclasses import field, replace
 
 import numpy as np
 
+from ...app.plans.text import command_file_text
 from ...backends.machine.system import System
 from ...backends.machine.system_table import tabled
 from ...cost.money import Terms
@@ -32,7 +33,6 @@ from ...report.bounds import bound_seconds
 from ...report.charts.steps import part_class
 from ...report.cost.money import metrics_of
 from ...report.labels import bound_label, part_label
-from ..plans.text import command_file_text
 from .dragged import Dragged, moved_paths, moved_system
 from .dragged_server import DraggedServer, Point
 from .server_rule import ServerRule

@@ -9,6 +9,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ...app.plans.text import command_arguments
+from ...app.prepare import published_otherwise
+from ...app.request import Request
+from ...app.serving.serve import answer_for, lowered_of, priced_serving, server_of
+from ...app.serving.words import Serving
 from ...cost.serving.slo import COARSE, SLO, rate_under
 from ...driver.metrics import METRICS, format_metric
 from ...driver.serve.answer import ServeEstimate
@@ -19,11 +24,6 @@ from ...ir.units import format_bytes, format_time
 from ...report.bounds import bound_seconds
 from ...report.labels import bound_label, request_part_label
 from ...report.serving.load_curve import latency_columns, load_curve
-from ..estimate import EstimateCommand
-from ..flags.request import Request
-from ..prepare import published_otherwise
-from ..serving.flags import Serving
-from ..serving.serve import answer_for, lowered_of, priced_serving, server_of
 from .dragged_server import DraggedServer
 
 if TYPE_CHECKING:
@@ -131,10 +131,8 @@ def _others(asked: DraggedServer) -> Iterator[DraggedServer]:
 
 def _asked(asked: DraggedServer) -> tuple[Request, Serving]:
     """Read a point as the command line that it is."""
-    with EstimateCommand("estimate").make_context("estimate", [asked.model, *asked.flags, "--quiet"]) as ctx:
-        params = dict(ctx.params)
-    serving = Serving.said(params)
-    return Request.of(params), serving
+    arguments = command_arguments([asked.model, *asked.flags, "--quiet"])
+    return Request.of(arguments), Serving.of(arguments)
 
 
 def _shown(answer: ServeEstimate, target: SLO, notes: tuple[str, ...]) -> Record:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import islice
@@ -32,8 +33,30 @@ _OF_SERVERS = (*_LATENCIES, "requests_per_s")
 _DIGESTS = "_sha256"
 
 
+class MetricValue:
+    """A metric of a result as an attribute of its name; AttributeError where the result has none, as without prices."""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, result: _Estimated, owner: type) -> float:
+        """Return the metric, in SI units."""
+        if self._name not in result.metrics:
+            raise AttributeError(f"this result has no {self._name}; its metrics: {', '.join(result.metrics)}")
+        return result.metrics[self._name]
+
+
 class _Estimated(Result):
-    """What results of one plan have in common: all is in their document."""
+    """What results of one plan have in common: all is in their document, and its first metrics are attributes."""
+
+    tokens_per_s, tokens_per_s_per_gpu, mfu = MetricValue(), MetricValue(), MetricValue()
+    average_power_w, j_per_token, kg_co2e_per_mtok = MetricValue(), MetricValue(), MetricValue()
+    usd_per_gpu_hour, usd_per_mtok, tokens_per_usd = MetricValue(), MetricValue(), MetricValue()
+
+    @property
+    @abstractmethod
+    def metrics(self) -> Mapping[str, float]:
+        """Metrics by name."""
 
     def rows(self) -> Sequence[Row]:
         """Return one row: inputs, metrics, then the parts of time and memory by their path."""
@@ -49,6 +72,7 @@ class StepResult(_Estimated):
     """One step: time, memory and cost. `answer` is the whole estimate, as `driver.estimate` returns it."""
 
     forms: ClassVar[tuple[str, ...]] = (*Result.forms, *DRAWN)
+    step_time_s, peak_mem_bytes, usd_per_step = MetricValue(), MetricValue(), MetricValue()
     answer: Estimate
     overrides: tuple[str, ...] = ()
     sensitivity: bool | None = None
@@ -165,6 +189,13 @@ class ServeResult(_Estimated):
     """A server under a load: latencies, rates, memory, money. `answer` is the whole estimate of it."""
 
     forms: ClassVar[tuple[str, ...]] = (*Result.forms, *DRAWN)
+    ttft_s, tpot_s, e2el_s, requests_per_s, usd_per_mtok_output = (
+        MetricValue(),
+        MetricValue(),
+        MetricValue(),
+        MetricValue(),
+        MetricValue(),
+    )
     answer: ServeEstimate
     overrides: tuple[str, ...] = ()
     settings: Callable[[], str] | None = None

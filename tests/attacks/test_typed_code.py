@@ -8,9 +8,10 @@ import click
 import pytest
 
 import slipstick
+from slipstick.app.plans.own_defaults import RESERVED
+from slipstick.app.plans.words import plan_words
 from slipstick.cli import VERBS, root, run
-from slipstick.cli.flags.settings import RESERVED
-from slipstick.cli.flags.shared import flag_name, words_of
+from slipstick.cli.flags.shared import flag_name
 from slipstick.ir.errors import NotUnderstoodError
 
 EVIL = (
@@ -38,8 +39,7 @@ def options(verb: str) -> list[str]:
 
 
 def plan_keys() -> list[str]:
-    command = root.get_command(click.Context(root), "estimate")
-    return sorted(words_of(getattr(command, "more", ())))
+    return sorted(plan_words())
 
 
 @pytest.mark.parametrize("base", [ESTIMATE, SERVE], ids=["train", "serve"])

@@ -9,9 +9,10 @@ import pytest
 
 pytest.importorskip("transformers", reason="builds some of the models; install slipstick[hf]")
 
-from slipstick import Family, estimate, load_system, make_plan
+from slipstick import Family, load_system, make_plan
 from slipstick.benchmarks.architectures import cases
 from slipstick.benchmarks.architectures.facts import FACTS
+from slipstick.driver.estimate import estimate
 from slipstick.ir.graph import Role, Workload
 from slipstick.ir.placement import TP, Shard
 

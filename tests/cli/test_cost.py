@@ -10,15 +10,16 @@ from subprocess import CompletedProcess
 
 import pytest
 
+from slipstick.app.arguments.options import options_of
+from slipstick.app.arguments.others import CostArgs
 from slipstick.backends.machine.load import system_names
-from slipstick.cli.cost import VIEWS
 
 Cli = Callable[..., CompletedProcess[str]]
 
 
 @pytest.mark.parametrize("name", system_names())
 def test_every_system_of_the_catalogue_is_priced_in_every_view(cli: Cli, name: str) -> None:
-    for view in VIEWS:
+    for view in options_of(CostArgs)["breakdown"].choices:
         done = cli("cost", name, "--breakdown", view)
         assert (done.returncode, done.stderr) == (0, "")
         assert done.stdout.startswith(f"{name}  ")

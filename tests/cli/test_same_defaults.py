@@ -10,8 +10,9 @@ from subprocess import CompletedProcess
 
 import pytest
 
-from slipstick import Defaults, Family, Workload, estimate, load, load_system, make_plan
+from slipstick import Defaults, Family, Workload, load, load_system, make_plan
 from slipstick.backends.machine.software.engine_file import load_engine
+from slipstick.driver.estimate import estimate
 from slipstick.frontend import GraphCache
 
 Cli = Callable[..., CompletedProcess[str]]

@@ -9,8 +9,9 @@ import click
 import pytest
 
 import slipstick
+from slipstick.app.plans.own_defaults import _EFFECTS
 from slipstick.cli import VERBS, root, run
-from slipstick.cli.flags import settings
+from slipstick.cli.flags.settings import OwnDefaults
 from slipstick.cli.flags.shared import flag_name
 
 ASK = ("estimate", "llama-3.1-8b", "--gbs", "64", "--format", "json")
@@ -123,9 +124,9 @@ def test_a_value_of_any_kind_arrives_as_if_typed(value: str, at: Path, capsys: p
         command = root.get_command(click.Context(root), verb)
         assert command is not None
         options = {str(p.name): p for p in command.get_params(click.Context(command)) if isinstance(p, click.Option)}
-        names = [flag_name(p) for p in options.values() if flag_name(p) not in settings._EFFECTS]
+        names = [flag_name(p) for p in options.values() if flag_name(p) not in _EFFECTS]
         (at / "slipstick.toml").write_text("\n".join(["[defaults]", *(f"{n} = {value}" for n in names)]), "utf-8")
-        for name, given in settings.OwnDefaults(root, print)[verb].items():
+        for name, given in OwnDefaults(root, print)[verb].items():
             kinds = {type(one) for one in given} if isinstance(given, list) else {type(given)}
             assert kinds == {bool if options[name].is_flag and value == "true" else str}, (verb, name)
             assert isinstance(given, list) == options[name].multiple or options[name].is_flag, (verb, name)

@@ -94,7 +94,7 @@ def test_python_assumes_what_the_command_line_does(cli: Cli, data: Path) -> None
 
 def test_a_graph_of_a_config_is_that_model(data: Path, tmp_path: Path) -> None:
     config, saved = str(data / "configs" / "tiny-llama.json"), tmp_path / "saved.graph"
-    graph = slipstick.trace(config).graph
+    graph = slipstick.operators(config).graph
     save_graph(graph, saved)
     named, traced, read = (
         slipstick.estimate(one, "dgx-h100", gpus=8, tp=2, seq=128).to_dict() for one in (config, graph, str(saved))

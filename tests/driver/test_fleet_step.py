@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from slipstick import Family, GraphCache, Plan, System, estimate, load, load_system, lower, make_plan
-from slipstick.driver.estimate import Lowered, worth
+from slipstick import Family, GraphCache, Plan, System, load, load_system, lower, make_plan
+from slipstick.driver.estimate import Lowered, estimate, worth
 from slipstick.driver.fleet import Fleet, MixedPricer
 from slipstick.driver.fleet_layers import layers_of
 from slipstick.driver.fleet_step import MixedStep, mixed_step

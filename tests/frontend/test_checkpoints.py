@@ -12,6 +12,7 @@ from torch.nn import functional as F  # noqa: N812 - the field's name for it
 from torch.utils.checkpoint import checkpoint
 
 import slipstick
+from slipstick.driver.estimate import estimate
 from slipstick.ir.graph import Graph, Phase, Role
 from slipstick.ir.sizes.expr import total
 from slipstick.passes.families import pipeline_for
@@ -86,7 +87,7 @@ def at(graph: Graph, phase: Phase) -> float:
 def step(graph: Graph, recompute: str, zero: int = 0, tp: int = 1, sp: bool = False) -> tuple[float, float, float]:
     family = slipstick.Family(recompute=recompute, zero=zero, sp=sp, tp_plan="auto")
     plan = slipstick.make_plan(num_gpus=8, tp=tp, seq_len=512, family=family, micro_batch=4)
-    found = slipstick.estimate(graph, slipstick.load_system("dgx-h100"), plan).metrics
+    found = estimate(graph, slipstick.load_system("dgx-h100"), plan).metrics
     return float(found["step_time_s"]), float(found["mfu"]), float(found["peak_mem_bytes"])
 
 

@@ -8,7 +8,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812 - the field's name for it
 from torch.utils.flop_counter import FlopCounterMode
 
-from slipstick import Family, estimate, load_system, make_plan
+from slipstick import Family, load_system, make_plan
+from slipstick.driver.estimate import estimate
 from slipstick.frontend.module import trace
 from slipstick.ir.errors import UsageError
 from slipstick.ir.graph import Graph, Phase

@@ -7,6 +7,7 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 import slipstick
+from slipstick.driver.estimate import estimate
 from slipstick.ir.errors import TraceError
 from slipstick.ir.graph import Graph, Phase
 from slipstick.ir.sizes.expr import symbol
@@ -72,7 +73,7 @@ def test_training_costs_twice_as_much_again_and_has_all_gradients() -> None:
     assert graph.num_parameters == sum(p.numel() for p in net.parameters())
     system = slipstick.load_system("dgx-h100")
     metrics = [
-        slipstick.estimate(
+        estimate(
             graph,
             system,
             slipstick.make_plan(

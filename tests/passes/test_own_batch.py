@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 import slipstick
 from slipstick import Family, Workload
+from slipstick.driver.estimate import estimate
 from slipstick.ir.errors import PlanError, UsageError
 from slipstick.ir.graph import Graph, LengthBound
 from slipstick.ir.ops.collectives import CollectiveAttrs
@@ -62,7 +63,7 @@ def plan(family: Family, num_gpus: int = 8, mbs: int = BATCH, gbs: int | None = 
 @pytest.mark.parametrize("zero", [0, 1, 2, 3])
 def test_replicas_of_a_fixed_batch_train_as_those_of_an_open_one(zero: int) -> None:
     asked = plan(Family(zero=zero), gbs=3 * 8 * BATCH)
-    one, other = (slipstick.estimate(graph("train", is_open), SYSTEM, asked) for is_open in (True, False))
+    one, other = (estimate(graph("train", is_open), SYSTEM, asked) for is_open in (True, False))
     assert other.metrics == pytest.approx(one.metrics, rel=1e-12)
     assert other.breakdown_s == pytest.approx(one.breakdown_s, rel=1e-12)
     assert other.memory_bytes == pytest.approx(one.memory_bytes, rel=1e-12)
@@ -70,12 +71,12 @@ def test_replicas_of_a_fixed_batch_train_as_those_of_an_open_one(zero: int) -> N
 
 def test_replicas_of_a_fixed_batch_infer_as_those_of_an_open_one() -> None:
     asked = plan(Family(workload=Workload.PREFILL))
-    one, other = (slipstick.estimate(graph("prefill", is_open), SYSTEM, asked) for is_open in (True, False))
+    one, other = (estimate(graph("prefill", is_open), SYSTEM, asked) for is_open in (True, False))
     assert other.metrics == pytest.approx(one.metrics, rel=1e-12)
 
 
 def test_samples_count_where_there_are_no_tokens() -> None:
-    found = slipstick.estimate(graph("train", False), SYSTEM, plan(Family(), gbs=64)).metrics
+    found = estimate(graph("train", False), SYSTEM, plan(Family(), gbs=64)).metrics
     assert found["samples_per_s"] == pytest.approx(64 / found["step_time_s"])
     assert found["samples_per_s_per_gpu"] == pytest.approx(found["samples_per_s"] / 8)
     assert found["tokens_per_s"] == found["samples_per_s"]
@@ -93,7 +94,7 @@ def test_what_splits_a_batch_or_length_that_cannot_be_split_is_refused() -> None
     # Patches of a batch of two pictures: the graph says of what batch it is.
     assert fixed_sizes(replace(fixed, bounds=(LengthBound("batch", 2, 2),))) == (2, None)
     with pytest.raises(UsageError, match=r"'Picture' has fixed sizes: give --mbs 4, or make it with open ones"):
-        slipstick.estimate(fixed, SYSTEM, plan(Family(), mbs=2))
+        estimate(fixed, SYSTEM, plan(Family(), mbs=2))
     with pytest.raises(PlanError, match="cp=2: 'Picture' has no sequence that ranks could share out; use cp=1"):
         check_sizes(fixed, plan(Family(cp="allgather"), cp=2))
 
@@ -134,7 +135,5 @@ def test_pairs_of_samples_are_those_of_a_replica(zero: int) -> None:
     ]  # fmt: skip
     assert sent
     assert not [kind for kind in sent if "mbs" in kind]
-    one, many = (
-        slipstick.estimate(traced, SYSTEM, plan(Family(zero=zero), num_gpus=gpus)).breakdown_s for gpus in (1, 8)
-    )
+    one, many = (estimate(traced, SYSTEM, plan(Family(zero=zero), num_gpus=gpus)).breakdown_s for gpus in (1, 8))
     assert many["compute.matmul"] == pytest.approx(one["compute.matmul"], rel=1e-6)

@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 import slipstick
+from slipstick.driver.estimate import estimate
 from slipstick.ir.plan import PlanWords, plan_of
 from slipstick.ir.types import DType
 from slipstick.watch.clock import StepClock
@@ -44,7 +45,7 @@ def test_the_prediction_is_that_of_the_module_with_the_sizes_of_the_loop() -> No
     machine = slipstick.load_system("xeon-server")
     words = PlanWords(num_gpus=1, micro_batch=4, global_batch=12, seq_len=8)
     ids = torch.zeros(4, 8, dtype=torch.int64)
-    alone = slipstick.estimate(slipstick.trace(net, ids), machine, plan_of(words, machine.stack))
+    alone = estimate(slipstick.trace(net, ids), machine, plan_of(words, machine.stack))
     assert found.prediction is not None
     assert found.latest is not None
     assert found.prediction.answer.plan == alone.plan

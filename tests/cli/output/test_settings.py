@@ -2,8 +2,8 @@
 
 import pytest
 
+from slipstick.app.open_settings import MOST, changes, changes_text
 from slipstick.cli import run
-from slipstick.cli.output.settings import MOST, changes, changes_text
 from slipstick.ir.errors import PlanError
 
 WORDS = ["estimate", "llama-3.1-8b", "--system", "dgx-h100", "--gpus", "8", "--tp", "8", "--seq", "4096", "--gbs", "8"]

@@ -9,9 +9,10 @@ import yaml
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from slipstick.cli.plans.schema import plan_schema, words
-from slipstick.cli.plans.text import plan_file_text, request_of
-from slipstick.cli.prepare import plan_of
+from slipstick.app.plans.schema import plan_schema
+from slipstick.app.plans.text import plan_file_text, request_of
+from slipstick.app.plans.words import plan_words
+from slipstick.app.prepare import plan_of
 from slipstick.ir.errors import PlanError, SlipstickError
 from slipstick.ir.graph import Workload
 from slipstick.ir.plan import KERNELS, OFFLOAD, RECOMPUTE, RESHARD, WORDS, Family, Plan, make_plan
@@ -151,8 +152,8 @@ def test_the_schema_takes_what_is_written_and_knows_every_word(plan_file: Path) 
     jsonschema.validate(yaml.safe_load(plan_file.read_text()), schema)
     with pytest.raises(jsonschema.ValidationError):
         jsonschema.validate({"tpp": 8}, schema)
-    assert {"tp", "gpus", "set", "model", "isl", "precision_of", "fuse", "tokens", "rent"} <= set(words())
-    assert not {"quiet", "passes", "dump_dir", "cache", "plan"} & set(words())
+    assert {"tp", "gpus", "set", "model", "isl", "precision_of", "fuse", "tokens", "rent"} <= set(plan_words())
+    assert not {"quiet", "passes", "dump_dir", "cache", "plan"} & set(plan_words())
 
 
 def test_the_schema_is_printed(cli: Cli) -> None:
@@ -265,7 +266,7 @@ def test_a_plan_survives_being_written_and_read(structure: dict[str, object], of
         return
     text = plan_file_text(plan, AROUND)
     assert plan_of(request_of(text)) == plan
-    assert set(yaml.safe_load(text)) <= set(words()) | {"schema"}
+    assert set(yaml.safe_load(text)) <= set(plan_words()) | {"schema"}
 
 
 def test_a_plan_that_comes_back_otherwise_is_refused() -> None:

@@ -10,11 +10,11 @@ from subprocess import CompletedProcess
 
 import pytest
 
+from slipstick.app.export import exported
+from slipstick.app.plans.file import FRAMEWORKS
+from slipstick.app.plans.text import request_of
+from slipstick.app.prepare import plan_of
 from slipstick.backends.machine.load import load_system
-from slipstick.cli.export import exported
-from slipstick.cli.plans.file import FRAMEWORKS
-from slipstick.cli.plans.text import request_of
-from slipstick.cli.prepare import plan_of
 from slipstick.frameworks.export import ExportSubject
 from slipstick.frameworks.imported import ImportedPlan
 from slipstick.frameworks.launch import Word

@@ -1,37 +1,80 @@
-"""The words of a function are the flags of its verb, and a type checker knows each of them."""
+"""The words of a function are the flags of its verb, its parameters say them, and a type checker knows each."""
 
 from __future__ import annotations
 
-import ast
+import inspect
+from typing import get_args, get_origin
 
 import pytest
 
-from slipstick.cli.output.answers import TALK
+import slipstick
+from slipstick.app.arguments.options import options_of
+from slipstick.app.arguments.plan import BatchArgs, LoweringArgs, PhaseArgs, PlanArgs
+from slipstick.cli.flags.build import options_in
+from slipstick.ir.plan.words import WORDS
+from slipstick.ir.types import DType
 
-from .conftest import FUNCTIONS, command_of, words_file, words_module, words_of_function
+from .conftest import FUNCTIONS, command_of
 
-
-def test_type_checkers_know_the_words_of_the_flags(request: pytest.FixtureRequest) -> None:
-    if request.config.getoption("--update-golden"):
-        words_file().write_text(words_module(), encoding="utf-8")
-    kept = ast.parse(words_file().read_text(encoding="utf-8"))
-    # The formatter breaks long lines, and nothing else may differ.
-    assert ast.dump(kept) == ast.dump(ast.parse(words_module()))
+# Of one verb of the command line, two functions.
+OF_STEPS = {"sensitivity"}
+OF_SYSTEMS = {"system"}
 
 
 @pytest.mark.parametrize("function", FUNCTIONS)
-def test_every_flag_is_a_word_or_says_how_an_answer_is_written(function: str) -> None:
-    verb, left_out = FUNCTIONS[function]
+def test_every_word_of_a_verb_is_one_of_its_function_or_says_how_an_answer_is_written(function: str) -> None:
+    record, verb = FUNCTIONS[function]
     command, parent = command_of(verb)
-    # Help and the screen are of the command line.
-    apart = {"--help", "--help-all", "--color", "--plot"}
-    params = {
-        str(p.name)
-        for p in command.get_params(parent)
-        if p.param_type_name == "option" and not apart & {*p.opts} and p not in TALK
+    flags = {
+        word: opt for word, opt in options_in(command.get_params(parent)).items() if opt.field not in command.delivered
     }
-    assert len(words_of_function(function)) == len(params - {*command.delivered} - left_out)
+    words = options_of(record)
+    others = {opt for name, (_, of) in FUNCTIONS.items() if of == verb for opt in options_of(FUNCTIONS[name][0])}
+    assert set(flags) - OF_SYSTEMS <= others | OF_SYSTEMS
+    assert {word: flags[word] for word in words} == dict(words)
 
 
-def test_words_are_names_that_python_takes() -> None:
-    assert all(word.isidentifier() for function in FUNCTIONS for word in words_of_function(function))
+@pytest.mark.parametrize("function", FUNCTIONS)
+def test_the_parameters_of_a_function_are_its_words_with_their_defaults(function: str) -> None:
+    record = FUNCTIONS[function][0]
+    found = inspect.signature(getattr(slipstick, function)).parameters
+    words = options_of(record)
+    assert set(found) - {"model", "system"} == set(words) - {"system"}
+    for word, opt in words.items():
+        assert found[word].kind is inspect.Parameter.KEYWORD_ONLY or word == "system"
+        if not opt.is_required and word in WORDS:
+            assert found[word].default in (opt.default, WORDS[word].unsaid, (), None, False)
+    assert all(word in str(getattr(slipstick, function).__doc__) for word in words) or function == "cost"
+
+
+def test_words_of_plans_have_the_types_of_the_table() -> None:
+    """The records of words repeat names, types and defaults of the table, so that type checkers can read them."""
+    fields = {
+        name: (field.type, field.default)
+        for record in (PhaseArgs, BatchArgs, PlanArgs, LoweringArgs)
+        for name, field in record.__dataclass_fields__.items()
+        if name in WORDS
+    }
+    assert set(fields) == set(WORDS)
+    for name, (hint, default) in fields.items():
+        row, plain = WORDS[name], [one for one in get_args(hint) or (hint,) if one is not type(None)]
+        assert default == (() if row.unsaid == () else row.unsaid) or not row.word.is_told or row.word.one_way, name
+        if row.word.choices and not row.word.others:
+            literal = (
+                hint if get_origin(hint) is not None and set(get_args(hint)) == set(row.word.choices) else plain[0]
+            )
+            assert set(get_args(literal)) == set(row.word.choices), name
+        elif row.kind in (int, float, bool):
+            assert plain[0] is row.kind, name
+        else:
+            assert plain[0] is str or row.kind is DType, name
+
+
+def test_a_module_of_a_verbs_name_has_the_signature_of_the_function() -> None:
+    import slipstick.cost.money
+
+    assert next(iter(inspect.signature(slipstick.cost).parameters)) == "system"
+
+
+def test_the_package_lists_its_public_names_alone() -> None:
+    assert dir(slipstick) == sorted(slipstick.__all__)

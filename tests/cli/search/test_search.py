@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from slipstick.cli.search.file import space_of, space_schema, space_yaml
+from slipstick.app.search.space_file import space_of, space_schema, space_yaml
 
 from ..conftest import Cli
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from slipstick.cli.search.axes import MOST_SYSTEMS, numbers_of, parameter, values_of
-from slipstick.cli.search.choose import counts_of
+from slipstick.app.search.axes import MOST_SYSTEMS, numbers_of, parameter, values_of
+from slipstick.app.search.choose import counts_of
 from slipstick.ir.errors import UnknownNameError, UsageError
 
 from ..conftest import Cli

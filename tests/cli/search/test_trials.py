@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from slipstick.cli.search.file import space_of, space_schema, space_yaml
+from slipstick.app.search.space_file import space_of, space_schema, space_yaml
 
 from ..conftest import Cli
 

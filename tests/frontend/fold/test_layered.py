@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 import slipstick
 from slipstick import Family
+from slipstick.driver.estimate import estimate
 from slipstick.frontend.fold import trace as tracing
 from slipstick.frontend.fold.layered import whole
 from slipstick.ir.errors import PlanError
@@ -156,7 +157,7 @@ def test_each_layer_is_recomputed_a_stage_and_a_unit_of_zero(monkeypatch: pytest
 
     def answer(num_gpus: int, family: Family, pp: int = 1) -> slipstick.Estimate:
         plan = slipstick.make_plan(num_gpus=num_gpus, seq_len=1, family=family, micro_batch=8, pp=pp)
-        return slipstick.estimate(graph, SYSTEM, plan)
+        return estimate(graph, SYSTEM, plan)
 
     kept, again = answer(1, Family()), answer(1, Family(recompute="full"))
     assert again.memory_bytes["activations"] < kept.memory_bytes["activations"]
@@ -184,7 +185,7 @@ def test_members_of_a_list_that_stand_side_by_side_are_no_layers(monkeypatch: py
     assert num_layers(graph) == 0
     family = Family(pp=True)
     with pytest.raises(PlanError, match="Beside is one piece, in which no layers were found that stages could share"):
-        slipstick.estimate(graph, SYSTEM, slipstick.make_plan(num_gpus=2, seq_len=1, family=family, pp=2))
+        estimate(graph, SYSTEM, slipstick.make_plan(num_gpus=2, seq_len=1, family=family, pp=2))
     plan = slipstick.make_plan(num_gpus=8, seq_len=1, family=Family(zero=3))
-    notes = slipstick.estimate(graph, SYSTEM, plan).warnings
+    notes = estimate(graph, SYSTEM, plan).warnings
     assert any(note.startswith("no layers were found in Beside") for note in notes)

@@ -8,7 +8,8 @@ from pathlib import Path
 import onnx
 import pytest
 
-from slipstick import Family, estimate, load_system, make_plan
+from slipstick import Family, load_system, make_plan
+from slipstick.driver.estimate import estimate
 from slipstick.frontend.onnx import load_onnx
 from slipstick.frontend.onnx.loading import value_types
 from slipstick.ir.graph import Graph, Workload

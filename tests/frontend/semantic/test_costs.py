@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 import slipstick
+from slipstick.driver.estimate import estimate
 from slipstick.frontend.semantic import costs
 from slipstick.ir.errors import TraceError, UnsupportedOpError, UsageError
 from slipstick.ir.graph import Graph, Phase
@@ -94,7 +95,7 @@ def test_each_replica_runs_it_on_its_own_samples() -> None:
     times = []
     for replicas in (1, 64):
         plan = slipstick.make_plan(num_gpus=replicas, seq_len=2048, micro_batch=4, family=slipstick.Family())
-        found = slipstick.estimate(graph, system, plan).breakdown_s
+        found = estimate(graph, system, plan).breakdown_s
         times.append(sum(t for name, t in found.items() if name.startswith("compute")))
     assert times[1] == pytest.approx(times[0], rel=0.01)
 

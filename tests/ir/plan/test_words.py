@@ -9,9 +9,11 @@ from typing import Annotated
 import click
 import pytest
 
-from slipstick.cli.flags.shared import SECTIONS, option_of
-from slipstick.cli.plans.schema import plan_schema
-from slipstick.cli.search.axes import CHOICES, NUMBERS, REFUSED, SINGLE, flags_of_a_space
+from slipstick.app.arguments.options import option_of
+from slipstick.app.plans.schema import plan_schema
+from slipstick.app.search.axes import CHOICES, NUMBERS, REFUSED, SINGLE, words_of_a_space
+from slipstick.cli.flags.build import flag_of
+from slipstick.cli.flags.shared import SECTIONS
 from slipstick.ir.errors import PlanError, UnknownNameError
 from slipstick.ir.plan import WORDS, Family, LoweringPolicy, PlanWords, check_family, structure_of
 from slipstick.ir.plan.files import plan_words
@@ -48,7 +50,7 @@ def test_the_default_of_a_word_is_that_of_its_flag(name: str) -> None:
 
 @pytest.mark.parametrize("name", WORDS)
 def test_a_search_knows_what_to_make_of_a_word(name: str) -> None:
-    of_a_space = {option.name for option in flags_of_a_space()}
+    of_a_space = {opt.field for opt in words_of_a_space()}
     axis = WORDS[name].word.axis
     assert (name in NUMBERS, name in CHOICES, name in SINGLE, name in REFUSED) == (
         axis is SearchAxis.NUMBER, axis is SearchAxis.CHOICE, axis is SearchAxis.ONE, axis is SearchAxis.NONE,
@@ -97,7 +99,7 @@ class More(PlanWords):
 
 def test_a_new_word_is_one_field_of_the_table() -> None:
     row = rows_of(More)["chatter"]
-    flag = option_of(row)
+    flag = flag_of(option_of(row))
     assert (flag.opts, flag.default, flag.help) == (["--chatter"], "low", "How much ranks talk.")
     assert (row.read("high"), row.written("high"), row.word.axis) == ("high", "high", SearchAxis.GIVEN)
 
@@ -105,15 +107,15 @@ def test_a_new_word_is_one_field_of_the_table() -> None:
 def test_words_that_a_graph_is_lowered_for_stand_in_the_table_alone() -> None:
     # Flags, requests, plan files, their schema, the report and the axes of plans name none of them.
     general = [
-        ROOT / "cli" / f"{name}.py"
+        ROOT / f"{name}.py"
         for name in (
-            "flags/shared",
-            "flags/request",
-            "plans/file",
-            "plans/schema",
-            "plans/text",
-            "search/axes",
-            "search/file",
+            "cli/flags/shared",
+            "app/request",
+            "app/plans/file",
+            "app/plans/schema",
+            "app/plans/text",
+            "app/search/axes",
+            "app/search/space_file",
         )
     ]
     general += [

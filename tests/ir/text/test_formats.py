@@ -8,9 +8,9 @@ from collections.abc import Callable
 import pytest
 import yaml
 
+from slipstick.app.plans.file import entries
+from slipstick.app.search.space_file import space_of
 from slipstick.backends.machine.files.system_tree import read_tree
-from slipstick.cli.plans.file import entries
-from slipstick.cli.search.file import space_of
 from slipstick.frameworks.reading import read_launch
 from slipstick.ir.errors import ParseError
 from slipstick.ir.text import formats

@@ -5,8 +5,8 @@ from dataclasses import asdict
 
 import pytest
 
+from slipstick.app.python.verbs import estimate, serve
 from slipstick.cli import run
-from slipstick.cli.python.verbs import estimate, serve
 from slipstick.driver.estimate import Estimate
 from slipstick.ir.errors import GateError
 from slipstick.report.explain.beyond import beyond_fits

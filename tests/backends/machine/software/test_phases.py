@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from slipstick import GraphCache, estimate, load, load_system, make_plan
+from slipstick import GraphCache, load, load_system, make_plan
 from slipstick.backends.machine.load import load_stack, stack_names
 from slipstick.backends.machine.software.engine_file import engine_names, load_engine
 from slipstick.backends.machine.software.phases import PHASES, check_phase, running
+from slipstick.driver.estimate import estimate
 from slipstick.ir.errors import UsageError
 from slipstick.ir.plan import Defaults
 from slipstick.ir.plan.words import PHASES as OF_PLANS

@@ -1,0 +1,1 @@
+"""Training beyond one step: memory policies that are found, several systems, and post-training."""

@@ -1,1 +1,0 @@
-"""Verbs of training beyond one step: memory policies that are found, and post-training."""
