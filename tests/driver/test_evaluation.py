@@ -14,7 +14,8 @@ from slipstick.backends.pricing.binding import bind
 from slipstick.backends.pricing.program import CompiledProgram, MergedEntries, PricingTable
 from slipstick.backends.pricing.timing import price
 from slipstick.cost.step.step_program import label_of
-from slipstick.driver.estimate import Estimates, evaluate, evaluation, lower, screen
+from slipstick.driver import evaluation
+from slipstick.driver.estimate import Estimates, evaluate, lower, screen
 from slipstick.ir.graph import Graph
 from slipstick.ir.plan import Family, PlanTable
 from slipstick.ir.sizes.points import Points
