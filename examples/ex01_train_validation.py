@@ -13,7 +13,7 @@ from matplotlib.axes import Axes
 from study import ERRORS, Cell, Table, error_facts, run, say
 
 import slipstick
-from slipstick import driver
+from slipstick.driver.estimate import estimate
 from slipstick.frontend import config_of, load_config
 
 CACHE = slipstick.GraphCache.default()
@@ -78,7 +78,7 @@ def make(full: bool) -> Table:
     system = slipstick.load_system("dgx-a100-80gb", stack="megatron-2022")
     rows: list[list[Cell]] = []
     for one in RUNS if full else RUNS[:4]:
-        found = driver.estimate(model_of(one.model), system, plan_of(one))
+        found = estimate(model_of(one.model), system, plan_of(one))
         step_s = found.metrics["step_time_s"]
         error = 100 * (step_s / one.step_s - 1)
         rows.append([f"GPT-{one.model}", one.gpus, one.recompute, one.step_s, step_s, error, found.metrics["mfu"]])

@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 from study import Cell, Table, run, say
 
 import slipstick
-from slipstick import driver
+from slipstick.driver.estimate import estimate
 
 CACHE = slipstick.GraphCache.default()
 GIB, SEQ_LEN, TP = 2**30, 2048, 8
@@ -55,7 +55,7 @@ def rows_of(model: Model, system: slipstick.System) -> Iterator[list[Cell]]:
     """Yield a row a policy: what the fullest device holds, in GiB."""
     graph = slipstick.load(model.name, dtype="fp16", cache=CACHE)
     for policy in POLICIES:
-        found = driver.estimate(graph, system, plan_of(model, policy))
+        found = estimate(graph, system, plan_of(model, policy))
         parts = [found.memory_bytes[part] / GIB for part in PARTS]
         fits = "yes" if found.fits else "no"
         yield [model.name, policy, *parts, sum(parts), fits, model.published_gib.get(policy, "")]

@@ -19,7 +19,7 @@ from matplotlib.axes import Axes
 from study import Cell, Table, run, say
 
 import slipstick
-from slipstick import driver
+from slipstick.driver.estimate import estimate
 
 CACHE = slipstick.GraphCache.default()
 MODEL, GPUS, BATCH, SEQ_LEN, LAYERS, PUBLISHED = "megatron-175b", 1024, 2048, 2048, 96, 35.0
@@ -103,7 +103,7 @@ def best(variant: Variant) -> slipstick.Estimate:
         steps += [(float(table.metrics["step_time_s"][k]), plan) for k, plan in enumerate(plans) if table.fits[k]]
     _, plan = min(steps, key=lambda step: step[0])
     lowered = lowered_of(plan.family)
-    return driver.estimate(lowered.source, system, plan, lowered=lowered)
+    return estimate(lowered.source, system, plan, lowered=lowered)
 
 
 def step_s(made: frozenset[str]) -> float:

@@ -20,11 +20,11 @@ from picture import BLACK, COLOURS
 from study import Cell, Table, run, say
 
 import slipstick
-from slipstick import driver
 from slipstick.backends.prices.book import load_prices
 from slipstick.backends.technology.data import load_technology
 from slipstick.backends.technology.design import Budget, Design
 from slipstick.backends.technology.speeds import rated_speeds
+from slipstick.driver.estimate import estimate
 from slipstick.explore.designs.machines import machine_of
 from slipstick.explore.designs.optimise import Optimum, optimise
 from slipstick.explore.designs.plans import PlanFinder
@@ -86,7 +86,7 @@ def row_of(
     setting: DesignSetting, port: str, shares: str, form: DesignForm, design: Design, job: DesignJob, joules: float
 ) -> list[Cell]:
     """Return a step on such chips: its plan, what it waits for, and the energy of a token."""
-    found = driver.estimate(job.lowered.source, machine_of(form, design, setting), job.plan, lowered=job.lowered)
+    found = estimate(job.lowered.source, machine_of(form, design, setting), job.plan, lowered=job.lowered)
     plan, chip = job.plan, design.compute
     how = f"{plan.degrees} mbs{plan.micro_batch}"
     speeds = rated_speeds(design, TECHNOLOGY)

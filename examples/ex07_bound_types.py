@@ -18,8 +18,8 @@ from matplotlib.axes import Axes
 from study import Cell, Table, run, say
 
 import slipstick
-from slipstick import driver
 from slipstick.backends.pricing.program import PricedEntry
+from slipstick.driver.estimate import estimate
 from slipstick.report.bounds import node_seconds
 
 CACHE = slipstick.GraphCache.default()
@@ -46,7 +46,7 @@ def answer(system: slipstick.System, phase: str, batch: int, length: int, attent
         num_gpus=1, seq_len=length, kv_len=length if phase == "decode" else 0, micro_batch=batch,
         global_batch=batch, family=family,
     )  # fmt: skip
-    return driver.estimate(lowered.source, system, plan, lowered=lowered)
+    return estimate(lowered.source, system, plan, lowered=lowered)
 
 
 def product_of(entry: PricedEntry) -> str:

@@ -16,9 +16,9 @@ from matplotlib.axes import Axes
 from study import Cell, Table, run, say
 
 import slipstick
-from slipstick import driver
 from slipstick.backends.prices.book import load_prices
 from slipstick.backends.technology.data import load_technology
+from slipstick.driver.estimate import estimate
 from slipstick.report.bounds import node_seconds
 
 CACHE = slipstick.GraphCache.default()
@@ -71,7 +71,7 @@ def row_of(lowered: slipstick.Lowered, memory: Memory, chips: int, batch: int) -
     plan = slipstick.make_plan(
         num_gpus=chips, tp=chips, seq_len=CONTEXT, kv_len=CONTEXT, micro_batch=batch, family=FAMILY
     )
-    step = driver.estimate(lowered.source, slipstick.load_system("dgx-h100", sets), plan, lowered=lowered)
+    step = estimate(lowered.source, slipstick.load_system("dgx-h100", sets), plan, lowered=lowered)
     step_s = float(step.metrics["step_time_s"])
     joules = chips * (bytes_of(step) * memory.j_per_byte + memory.standby_w * step_s) / batch
     standby = chips * memory.standby_w * step_s / batch / joules

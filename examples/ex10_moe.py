@@ -13,7 +13,7 @@ from matplotlib.axes import Axes
 from study import Cell, Table, run, say
 
 import slipstick
-from slipstick import driver
+from slipstick.driver.estimate import estimate
 from slipstick.frontend import config_of, load_config
 
 CACHE = slipstick.GraphCache.default()
@@ -95,7 +95,7 @@ def make(full: bool) -> Table:
     for setup, choices in GROUPS if full else GROUPS[:4]:
         graph = model_of(setup.model)
         for experts in choices:
-            found = driver.estimate(graph, system, plan_of(setup, experts))
+            found = estimate(graph, system, plan_of(setup, experts))
             step_s, capacity = found.metrics["step_time_s"], experts.capacity or "all"
             exchange = found.breakdown_s.get("comm.ep", 0.0) / step_s
             rows.append([

@@ -13,10 +13,9 @@ from matplotlib.axes import Axes
 from study import Cell, Table, run, say
 
 import slipstick
-from slipstick import driver
 from slipstick.cost.money import Money, Terms
 from slipstick.cost.run.training_run import Checkpoints, Failures, TrainingRun
-from slipstick.driver.estimate import train, worth
+from slipstick.driver.estimate import estimate, train, worth
 from slipstick.ir.sizes.expr import Num
 
 CACHE = slipstick.GraphCache.default()
@@ -36,7 +35,7 @@ METRICS = ("train_time_s", "train_goodput", "usd_run", "kwh", "tco2e")
 def row_of(terms: str, gpus: int, system: slipstick.System, lowered: slipstick.Lowered) -> list[Cell]:
     """Return what so many accelerators cost, and a run on them."""
     plan = slipstick.make_plan(num_gpus=gpus, tp=TP, pp=PP, seq_len=SEQ_LEN, global_batch=SEQUENCES, family=FAMILY)
-    alone = driver.estimate(lowered.source, system, plan, lowered=lowered)
+    alone = estimate(lowered.source, system, plan, lowered=lowered)
     answer = worth(train(alone, RUN), TERMS[terms])
     assert answer.run is not None
     assert answer.money is not None

@@ -15,7 +15,7 @@ from matplotlib.axes import Axes
 from study import Cell, Table, run
 
 import slipstick
-from slipstick import driver
+from slipstick.driver.estimate import estimate
 from slipstick.explore import searching
 from slipstick.explore.goals import Goal
 from slipstick.explore.searching import Searched
@@ -64,8 +64,8 @@ def rows(one: slipstick.PlanJob, found: Searched) -> Iterator[tuple[str, slipsti
     """Yield the best plans and the published one, each priced by itself."""
     system = one.machines[0].load()
     for at in range(min(TOP, len(found.best.top["part"]))):
-        yield str(at + 1), driver.estimate(one.graph, system, one.plan_of(found.best.top, at))
-    yield "published", driver.estimate(one.graph, system, published(one))
+        yield str(at + 1), estimate(one.graph, system, one.plan_of(found.best.top, at))
+    yield "published", estimate(one.graph, system, published(one))
 
 
 def make(full: bool) -> Table:

@@ -14,7 +14,7 @@ from matplotlib.axes import Axes
 from study import Cell, Table, run
 
 import slipstick
-from slipstick import driver
+from slipstick.driver.estimate import estimate
 from slipstick.explore.recompute.search import FoundPolicy, find_policy, said
 from slipstick.explore.recompute.spaces import PolicySpace
 from slipstick.ir.graph import Phase
@@ -33,7 +33,7 @@ def limits(graph: slipstick.Graph, system: slipstick.System, plan: slipstick.Pla
     found = []
     for policy in ("full", "none"):
         family = slipstick.Family(sp=True, pp=plan.pp > 1, zero=1, kernels=plan.family.kernels, recompute=policy)
-        found.append(driver.estimate(graph, system, plan.under(family)).metrics["peak_mem_bytes"])
+        found.append(estimate(graph, system, plan.under(family)).metrics["peak_mem_bytes"])
     return found[0], found[1]
 
 
@@ -79,7 +79,7 @@ def layer_rows() -> Iterator[list[Cell]]:
 def _layer_s(graph: slipstick.Graph, system: slipstick.System, policy: str) -> float:
     family = slipstick.Family(recompute=policy, kernels="fused", attention="unfused")
     plan = slipstick.make_plan(num_gpus=8, tp=8, seq_len=2048, micro_batch=4, global_batch=4, family=family)
-    answer = driver.estimate(graph, system, plan)
+    answer = estimate(graph, system, plan)
     phases = (Phase.FORWARD, Phase.RECOMPUTE, Phase.BACKWARD)
     rows = answer.table.timing.rows()
     return sum(s for entry, s in rows if entry.region.startswith("block") and entry.phase in phases)

@@ -51,7 +51,7 @@ def estimate(asked: VerbArguments) -> StepResult:
     """Estimate one step of a model on a system: how long, whether it fits, where the time goes, what it costs.
 
     `model` and `system` are None where `plan="plan.yaml"` or `launch="train.sh"` names them. An estimate of a graph
-    under a `Plan` of `make_plan` is `slipstick.driver.estimate`.
+    under a `Plan` of `make_plan` is `slipstick.driver.estimate.estimate`.
 
     >>> estimate("gpt2", "dgx-h100", phase="prefill", tp=2, seq=512).plan.num_gpus
     2
