@@ -197,7 +197,7 @@ def _csv(rng: random.Random) -> list[str]:
     fits = rng.random() < 0.15
     text = rng.choice(kernels() if fits else tables())
     bits = [",", '"', "\n", "\x00", "nan", ";", "\t", "\ufeff"]
-    name = _put("x.csv", retabled(rng, text) if rng.random() < 0.85 else rough(rng, text, bits))
+    name = _put("table.csv", retabled(rng, text) if rng.random() < 0.85 else rough(rng, text, bits))
     if fits:
         return ["calibrate", "--from", name, "-o", "fits/"]
     return ["validate", name, "--format", "json", "--jobs", "1", "-q"]
