@@ -1,7 +1,8 @@
 """Megatron-Bridge, the training of NeMo: a recipe in Python that sets what a plan says, in Megatron-LM's vocabulary.
 
 Fields as in NVIDIA-NeMo/Megatron-Bridge at commit 067f987df03b: src/megatron/bridge/training/config.py,
-mixed_precision.py and comm_overlap.py. `recipes.py` reads such functions.
+mixed_precision.py and comm_overlap.py. `recipes.py` reads such functions. Fields are made of the flags that Megatron-LM
+writes, by their names: a flag that is written under another one needs its place in the tables here.
 """
 
 from __future__ import annotations

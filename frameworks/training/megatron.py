@@ -157,6 +157,7 @@ def _read_devices(r: Reading) -> None:
 class _GradDtype:
     @staticmethod
     def read(r: Reading, _: Sequence[str]) -> str | None:
+        """Read a flag and a text, each by its own name: another name of the row is added here as well."""
         return "bf16" if r.flag("grad_reduce_in_bf16") or r.text("main_grads_dtype") == "bf16" else None
 
 
