@@ -40,15 +40,17 @@ class EstimateRequest(Request):
 
 def estimate_step(request: EstimateRequest) -> StepResult:
     """Estimate one step; GateError where more of its time rests on guesses than is allowed."""
+    check_finished(request)
+    check_phase(request)
+    check_model(request)
+    answer = _step(request)
+
+    # Names are refused before what words an answer is loaded.
     from ..frameworks.export import config_of
     from ..report.advice import stack_warnings
     from ..report.explain.provenance import check_strict, shares_of
     from ..report.results.steps import StepResult
 
-    check_finished(request)
-    check_phase(request)
-    check_model(request)
-    answer = _step(request)
     given = frozenset(name for name in WORDS if request.arguments.is_given(name))
     told = stack_warnings(answer, request.source.model, config_of(request.source.model), given)
     answer = replace(answer, warnings=(*answer.warnings, *told))

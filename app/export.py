@@ -29,7 +29,7 @@ DEPLOYMENTS = ("kubernetes", "dynamo", "llm-d")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExportRequest(Request):
-    """A plan, or a server, and the framework in whose words it is written."""
+    """A plan, or a server, and the target framework."""
 
     framework: str
     serving: Serving

@@ -13,7 +13,7 @@ from ..ir.units import is_digits
 from .forms import documents_of, settings_in
 from .launch import Launch, Value, settings_of
 from .manifests import launched
-from .registry import ENGINES, FRAMEWORKS, TRAINERS
+from .registry import ENGINES, FRAMEWORKS, TRAINERS, reader_of
 from .shell.effects import Command
 from .shell.script import read_script
 from .shell.words import UNKNOWN
@@ -228,7 +228,7 @@ def _read(
 ) -> Launch:
     given = _with_files(given, wanted)
     if framework in TRAINERS:
-        return TRAINERS[framework](given, shown, wanted.num_gpus)
+        return reader_of(framework)(given, shown, wanted.num_gpus)
     model = None if alone is None or UNKNOWN in alone else alone
     return ENGINES[framework].read(given, shown, wanted.num_gpus, model)
 

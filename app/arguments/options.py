@@ -17,7 +17,7 @@ from ...ir.plan.words import WORDS
 from ...ir.records import dataclass
 from ...ir.units import is_digits
 
-# What Python takes for a word that may be said several times.
+# What Python takes for a word that may be repeated.
 Texts: TypeAlias = str | Sequence[str]
 # What it takes for one that is a list with commas.
 Listed: TypeAlias = str | Sequence[object]
@@ -57,7 +57,7 @@ class Opt:
         name: of the field of the request, where that is not the word.
         least: the least number; `is_open_below` where it is not allowed itself.
         most: the greatest number; `is_open_above` where it is not allowed itself.
-        is_many: whether it may be said several times.
+        is_many: whether it may be repeated.
         is_told: whether `--help` shows the default.
         is_required: whether it must be said.
         catalogue: the kind of names of the catalogue by which a shell completes it.
@@ -212,6 +212,9 @@ def options_of(*records: type) -> Mapping[str, Opt]:
                 found[name] = _opt(name, kind, opt, default)
             elif name in _OF_PLANS:
                 found[name] = _OF_PLANS[name]
+        if elsewhere := vars(record).get("spelled_elsewhere"):
+            spelled = {**found, **options_of(*elsewhere)}
+            found |= {word: opt for word, opt in _OF_PLANS.items() if word not in spelled}
     return MappingProxyType(found)
 
 

@@ -1,11 +1,12 @@
-"""Words of a plan and its model; fields without `Annotated` are words of `ir/plan/words.py`, which a test compares."""
+"""Words of a plan and its model; a field without `Annotated` spells out a word of `ir/plan/words.py` for type checkers."""
 
 # fmt: off
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from ...ir.records import dataclass
+from ...ir.schedules.registry import USUAL
 from .options import Opt, Pairs, Texts
 
 
@@ -96,7 +97,7 @@ class DegreeArgs:
     dp: int | None = None
     pp: int = 1
     vpp: int = 1
-    schedule: Literal["1f1b", "interleaved", "gpipe", "zb-h1", "zb-h2", "zb-v", "dualpipe", "dualpipe-v"] = "1f1b"
+    schedule: str = USUAL
     pp_layout: str | Sequence[str] | None = None
     scatter_p2p: bool | None = None
     order: str = "tp-cp-ep-dp-pp"
@@ -172,11 +173,6 @@ class KeptArgs:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PlanArgs(DegreeArgs, ExpertShardArgs, ShardArgs, PrecisionArgs, KeptArgs):
-    """How a model is split over devices, and in which form."""
-
-
-@dataclass(frozen=True, kw_only=True)
 class LoweringArgs:
     """How a graph is lowered, and what is shown of it."""
 
@@ -189,3 +185,10 @@ class LoweringArgs:
     dump_after: Annotated[str | None, Opt("Write the graph after this pass, or after each.", metavar="PASS|all")] = None
     dump_dir: Annotated[str, Opt("Where --dump-after writes.", metavar="DIR")] = "dump"
     time_passes: Annotated[bool, Opt("Print the pipeline and the time of each pass to stderr.")] = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlanArgs(DegreeArgs, ExpertShardArgs, ShardArgs, PrecisionArgs, KeptArgs):
+    """How a model is split over devices, and in which form; words of plans that no field spells out are here too."""
+
+    spelled_elsewhere: ClassVar[tuple[type, ...]] = (PhaseArgs, BatchArgs, LoweringArgs)

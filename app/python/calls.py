@@ -68,7 +68,9 @@ def verb(words: Callable[P, object], of: str = "") -> Callable[[Callable[[VerbAr
     return make
 
 
-_LAYERED = "graphs, plans and jobs go to the functions of `slipstick.driver` and `slipstick.explore`"
+_LAYERED = (
+    "a graph under a Plan goes to slipstick.driver.estimate.estimate, a PlanJob to slipstick.explore.searching.search"
+)
 
 
 def signature_of(record: type) -> Signature:
@@ -77,7 +79,10 @@ def signature_of(record: type) -> Signature:
     places = [name for name in known if name not in words]
     found = []
     for name in (*places, *words):
-        hint, default = known[name].type, Parameter.empty if _is_needed(record, name) else known[name].default
+        # A word of plans that no field spells out has its default alone.
+        field = known.get(name)
+        hint, default = (object, words[name].default) if field is None else (field.type, field.default)
+        default = Parameter.empty if field is not None and _is_needed(record, name) else default
         kind = Parameter.KEYWORD_ONLY if name in words else Parameter.POSITIONAL_OR_KEYWORD
         found.append(Parameter(name, kind, default=default, annotation=getattr(hint, "__origin__", hint)))
     return Signature(found)

@@ -338,7 +338,7 @@ def contiguous_axis_runs(
 
     Axes lie on the ranks in the given order, innermost first; one that is not present has degree 1.
 
-    >>> contiguous_axis_runs((CP, DP), present=("tp", "cp", "ep", "dp"))
+    >>> contiguous_axis_runs(AxisGroup("cp+dp").axes, present=("tp", "cp", "ep", "dp"))
     [(['cp'], ['tp']), (['dp'], ['tp', 'cp', 'ep'])]
     """
     found: list[tuple[list[MeshAxis], list[MeshAxis]]] = []
@@ -381,8 +381,8 @@ def group_factors(group: AxisGroup, env: Mapping[str, Num], order: str = ORDER) 
 def factor_exprs(group: AxisGroup, axes: Sequence[MeshAxis], order: str = ORDER) -> list[tuple[Expr, Expr]]:
     """Return what `group_factors` does as expressions of the degrees of `axes`, of `tp/8` eight times the size.
 
-    >>> factor_exprs(AxisGroup("ep+dp"), (TP, EP, DP)), factor_exprs(AxisGroup("tp/8"), (TP,))
-    ([(dp*ep, tp)], [(ceil_8_tp*tp, 1)])
+    >>> [factor_exprs(group, AxisGroup("tp+ep+dp").axes) for group in (AxisGroup("ep+dp"), AxisGroup("tp/8"))]
+    [[(dp*ep, tp)], [(ceil_8_tp*tp, 1)]]
     """
     degrees = {name: symbol(name) for name in axes}
     pairs = [

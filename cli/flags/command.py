@@ -90,7 +90,7 @@ class PlanCommand(click.Command):
         return rest
 
     def _read_files(self, ctx: click.Context, args: list[str]) -> None:
-        """Make what files say the defaults of flags: what is needed may be said there."""
+        """Make what files say the defaults of flags: required flags may stand there."""
         raw = self.make_parser(ctx).parse_args(list(args))[0]
         params = {str(param.name): param for param in self.get_params(ctx)}
         own = {name: one.value for name, one in own_layer(ctx).items() if name in ("launch", "plan")}

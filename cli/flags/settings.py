@@ -7,10 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ...app.arguments.options import Opt, WordKind
-from .build import WordFlag
-
 if TYPE_CHECKING:
+    from ...app.arguments.options import Opt
     from ...app.sources import Layer
 
 
@@ -56,6 +54,9 @@ def words_of(command: click.Command) -> Mapping[str, Opt]:
 
 
 def _word_of(flag: click.Option, word: str) -> Opt:
+    from ...app.arguments.options import Opt, WordKind
+    from .build import WordFlag
+
     if isinstance(flag, WordFlag):
         return flag.opt
     kind = WordKind.TEXT if not flag.is_flag else WordKind.BOTH if flag.secondary_opts else WordKind.SWITCH

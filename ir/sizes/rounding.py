@@ -41,7 +41,7 @@ def floor_div(above: Dim, below: Dim) -> Dim:
     >>> floor_div(17, 16), floor_div(s * 16 + 3, 16), floor_div(s + 127, 128)
     (1, seq, floor((seq+127)/128))
     >>> floor_div(floor_div(s + 3, 2) + 4, 2), floor_div(s * 6 + 5, 4)
-    (floor((seq+3)/4) + 2, floor((3*seq+2)/2))
+    (floor((seq+3)/4) + 2, floor(3*seq/2) + 1)
     """
     if isinstance(above, int) and isinstance(below, int):
         return above // below

@@ -13,7 +13,8 @@ from slipstick.benchmarks.onnx_model import FFN, HIDDEN, LAYERS, VOCABULARY, wri
 
 PROGRAM = """
 import sys
-from slipstick import Family, estimate, load, load_system, make_plan
+from slipstick import Family, load, load_system, make_plan
+from slipstick.driver.estimate import estimate
 graph = load(sys.argv[1], "decode")
 plan = make_plan(num_gpus=8, tp=8, kv_len=8192, seq_len=1, family=Family(workload=graph.workload))
 answer = estimate(graph, load_system("dgx-h100"), plan)
