@@ -10,7 +10,7 @@ from typing import TypeAlias
 import click
 
 from ..ir.errors import UsageError, did_you_mean
-from .flags.shared import flag_name
+from .flags.names import flag_name
 
 Section: TypeAlias = tuple[str, Sequence[click.Parameter]]
 

@@ -10,7 +10,7 @@ from ..ir.errors import ParseError
 from ..ir.records import dataclass
 from ..ir.text.formats import check_settings, read_json, read_toml, read_yaml
 from .launch import Value, flattened, plain
-from .shell.words import UNKNOWN
+from .shell.marks import UNKNOWN
 
 _SUFFIXES = (".json", ".toml", ".yaml", ".yml")
 # `$NAME`, `${NAME}`, and with a value where nobody sets it `${NAME:-value}` or, as Primus has it, `${NAME:value}`.

@@ -12,7 +12,7 @@ from typing import TypeAlias
 from ..ir.errors import ParseError
 from ..ir.records import dataclass
 from ..ir.units import number_of
-from .shell.words import LOST, UNKNOWN
+from .shell.marks import LOST, UNKNOWN
 
 # A setting's value: None for a flag that stands alone.
 Value: TypeAlias = str | int | float | bool | Sequence[object] | None

@@ -15,8 +15,8 @@ from .launch import Launch, Value, settings_of
 from .manifests import launched
 from .registry import ENGINES, FRAMEWORKS, TRAINERS, reader_of
 from .shell.effects import Command
+from .shell.marks import UNKNOWN
 from .shell.script import read_script
-from .shell.words import UNKNOWN
 from .training.recipes import python_recipe
 
 # What a command line of each framework runs, as a pattern of one of its words.

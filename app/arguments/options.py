@@ -9,13 +9,14 @@ from enum import Enum
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType, UnionType
-from typing import Annotated, Literal, TypeAlias, Union, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias, Union, get_args, get_origin
 
 from ...ir.errors import UsageError, did_you_mean
-from ...ir.plan.word import PAIRS, PlanWord
-from ...ir.plan.words import WORDS
 from ...ir.records import dataclass
 from ...ir.units import is_digits
+
+if TYPE_CHECKING:
+    from ...ir.plan.word import PlanWord
 
 # What Python takes for a word that may be repeated.
 Texts: TypeAlias = str | Sequence[str]
@@ -210,11 +211,11 @@ def options_of(*records: type) -> Mapping[str, Opt]:
             if get_origin(hint) is Annotated:
                 kind, opt = get_args(hint)
                 found[name] = _opt(name, kind, opt, default)
-            elif name in _OF_PLANS:
-                found[name] = _OF_PLANS[name]
+            elif name in _words_of_plans():
+                found[name] = _words_of_plans()[name]
         if elsewhere := vars(record).get("spelled_elsewhere"):
             spelled = {**found, **options_of(*elsewhere)}
-            found |= {word: opt for word, opt in _OF_PLANS.items() if word not in spelled}
+            found |= {word: opt for word, opt in _words_of_plans().items() if word not in spelled}
     return MappingProxyType(found)
 
 
@@ -243,6 +244,8 @@ def _opt(word: str, hint: object, opt: Opt, default: object) -> Opt:
 
 def option_of(row: PlanWord) -> Opt:
     """Return what is said of a word of plans."""
+    from ...ir.plan.word import PAIRS
+
     word, pairs = row.word, row.kind == PAIRS
     kind = WordKind.TOKENS if row.name == "seq" else _KINDS.get(row.kind, WordKind.TEXT)
     if row.kind is bool:
@@ -269,7 +272,13 @@ _KINDS: Mapping[object, WordKind] = MappingProxyType({int: WordKind.ONE, float: 
 _OF_TYPES: Mapping[type, WordKind] = MappingProxyType(
     {int: WordKind.COUNT, float: WordKind.REAL, bool: WordKind.SWITCH}
 )
-_OF_PLANS: Mapping[str, Opt] = MappingProxyType({name: option_of(row) for name, row in WORDS.items()})
+
+
+@cache
+def _words_of_plans() -> Mapping[str, Opt]:
+    from ...ir.plan.words import WORDS
+
+    return MappingProxyType({name: option_of(row) for name, row in WORDS.items()})
 
 
 def text_of(value: object) -> str:

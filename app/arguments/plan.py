@@ -1,4 +1,4 @@
-"""Words of a plan and its model; a field without `Annotated` spells out a word of `ir/plan/words.py` for type checkers."""
+"""Words of a plan and its model; a field without `Annotated` spells out a word of `ir/plan/words.py` for checkers."""
 
 # fmt: off
 from collections.abc import Sequence

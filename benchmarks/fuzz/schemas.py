@@ -12,7 +12,7 @@ from typing import TypeAlias, cast
 
 import click
 
-from slipstick.cli.flags.shared import flag_name
+from slipstick.cli.flags.names import flag_name
 from slipstick.cli.plans.schemas import schema_of
 
 from .judge import CODE

@@ -13,7 +13,7 @@ from ...ir.errors import UsageError
 from ..help import HELP_ALL, Section, is_of_topic, write_options
 from ..output.talk import TALK
 from .build import flags_of, options_in
-from .shared import MODEL, SECTIONS
+from .shared import MODEL, shared_flags
 
 if TYPE_CHECKING:
     from ...app.plans.launch import FilesRead
@@ -124,5 +124,5 @@ class PlanCommand(click.Command):
     def _shared(self) -> Iterator[tuple[str, list[click.Parameter]]]:
         """Yield the shared flags by subject, without those in whose place the verb has one of its own."""
         own = {name for _, flags in self.more for flag in flags for name in flag.opts}
-        for subject, flags in SECTIONS.items():
+        for subject, flags in shared_flags().items():
             yield subject, [flag for flag in flags if own.isdisjoint(flag.opts)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from keyword import iskeyword
 from typing import TYPE_CHECKING, TypeAlias
 
 import click
@@ -68,3 +69,9 @@ def completion_command(ctx: click.Context, shell: str) -> None:
     of_shell, root = get_completion_class(shell), ctx.find_root().command
     assert of_shell is not None  # click has these three
     click.echo(of_shell(root, {}, "slipstick", "_SLIPSTICK_COMPLETE").source())
+
+
+def flag_name(param: click.Parameter) -> str:
+    """Return the key of a parameter: the first long name of its flag that Python takes as a name, as in `dp_shard`."""
+    long = [name for name in param.opts if name.startswith("--") and not iskeyword(name.lstrip("-"))]
+    return (long or param.opts)[0].lstrip("-").replace("-", "_")

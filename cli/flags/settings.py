@@ -47,7 +47,7 @@ class OwnDefaults(Mapping[str, Mapping[str, object]]):
 
 def words_of(command: click.Command) -> Mapping[str, Opt]:
     """Return the flags of a verb as words, by their keys."""
-    from .shared import flag_name
+    from .names import flag_name
 
     params = command.get_params(click.Context(command))
     return {flag_name(p): _word_of(p, flag_name(p)) for p in params if isinstance(p, click.Option)}

@@ -9,7 +9,8 @@ from operator import eq, ge, gt, le, lt, ne
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from .words import UNKNOWN, Variables, source, sum_of, text, unset_is_empty
+from .marks import UNKNOWN
+from .words import Variables, source, sum_of, text, unset_is_empty
 
 if TYPE_CHECKING:
     from tree_sitter import Node

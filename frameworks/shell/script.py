@@ -11,7 +11,8 @@ from ...ir.errors import ParseError
 from ...ir.units import is_digits
 from .conditions import holds, is_sum
 from .effects import Command, ShellScript, assign, keep_outer, read_slurm, scripts_in, write_file
-from .words import MOST_CHARS, UNKNOWN, Variables, line_of, source, sum_in, sum_of, text, words
+from .marks import UNKNOWN
+from .words import MOST_CHARS, Variables, line_of, source, sum_in, sum_of, text, words
 
 if TYPE_CHECKING:
     from tree_sitter import Node

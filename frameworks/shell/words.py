@@ -10,14 +10,13 @@ from typing import TYPE_CHECKING, TypeAlias
 from ...ir.errors import ParseError
 from ...ir.records import dataclass
 from ...ir.units import is_digits
+from .marks import LOST, UNKNOWN
 from .prints import MOST_WORDS, PRINTS, cut_match, numbers_between
 from .sums import HOLE, work_out
 
 if TYPE_CHECKING:
     from tree_sitter import Node
 
-# Stands before and behind what only a shell could know, in the place of its value; no text of a user has it.
-UNKNOWN = "\0"
 # A script that does more than this, or makes longer texts, is no launch.
 MOST_STEPS, MOST_CHARS = 2_000_000, 4_000_000
 # Characters of all texts that are made, one by one and together.
@@ -25,8 +24,6 @@ _MOST_MADE = 20_000_000
 _GAP = re.compile(rf"(?:[^\s{UNKNOWN}]|{UNKNOWN}[^{UNKNOWN}]*{UNKNOWN})+")
 _UNSET = re.compile(rf"{UNKNOWN}\$\{{?\w+\}}?{UNKNOWN}")
 _MARK = re.compile(rf"{UNKNOWN}[^{UNKNOWN}]*{UNKNOWN}")
-# Behind the name of a variable whose value only a shell could follow.
-LOST = ", which is set where only a shell can follow"
 State: TypeAlias = "tuple[dict[str, str], dict[str, list[str]], dict[str, dict[str, str]]]"
 
 

@@ -11,7 +11,7 @@ import slipstick
 from slipstick.app.plans.own_defaults import RESERVED
 from slipstick.app.plans.words import plan_words
 from slipstick.cli import VERBS, root, run
-from slipstick.cli.flags.shared import flag_name
+from slipstick.cli.flags.names import flag_name
 from slipstick.ir.errors import NotUnderstoodError
 
 EVIL = (

@@ -11,8 +11,8 @@ import pytest
 import slipstick
 from slipstick.app.plans.own_defaults import _EFFECTS
 from slipstick.cli import VERBS, root, run
+from slipstick.cli.flags.names import flag_name
 from slipstick.cli.flags.settings import OwnDefaults
-from slipstick.cli.flags.shared import flag_name
 
 ASK = ("estimate", "llama-3.1-8b", "--gbs", "64", "--format", "json")
 

@@ -9,8 +9,8 @@ from contextlib import suppress
 
 import pytest
 
+from slipstick.frameworks.shell.marks import UNKNOWN
 from slipstick.frameworks.shell.script import commands
-from slipstick.frameworks.shell.words import UNKNOWN
 from slipstick.ir.errors import ParseError
 
 BASH = shutil.which("bash")

@@ -6,8 +6,8 @@ import subprocess
 
 import pytest
 
+from slipstick.frameworks.shell.marks import UNKNOWN
 from slipstick.frameworks.shell.script import commands, read_script
-from slipstick.frameworks.shell.words import UNKNOWN
 from slipstick.ir.errors import ParseError
 
 

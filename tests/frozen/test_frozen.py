@@ -6,12 +6,12 @@ from pathlib import Path
 
 from slipstick.benchmarks.frozen.answers import answered, changes, read, write
 from slipstick.benchmarks.frozen.cases import UNMOVED, commands, names
-from slipstick.cli.flags.shared import SECTIONS
+from slipstick.cli.flags.shared import shared_flags
 
 
 def test_questions_move_every_word_of_a_plan() -> None:
     words = {word for line in commands() for word in line.replace("=", " ").split()}
-    flags = [flag for name in ("Workload", "Plan") for flag in SECTIONS[name] if flag.name not in UNMOVED]
+    flags = [flag for name in ("Workload", "Plan") for flag in shared_flags()[name] if flag.name not in UNMOVED]
     assert [flag.name for flag in flags if not words & {*flag.opts, *flag.secondary_opts}] == []
 
 

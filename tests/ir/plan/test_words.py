@@ -13,7 +13,7 @@ from slipstick.app.arguments.options import option_of
 from slipstick.app.plans.schema import plan_schema
 from slipstick.app.search.axes import CHOICES, NUMBERS, REFUSED, SINGLE, words_of_a_space
 from slipstick.cli.flags.build import flag_of
-from slipstick.cli.flags.shared import SECTIONS
+from slipstick.cli.flags.shared import shared_flags
 from slipstick.ir.errors import PlanError, UnknownNameError
 from slipstick.ir.plan import WORDS, Family, LoweringPolicy, PlanWords, check_family, structure_of
 from slipstick.ir.plan.files import plan_words
@@ -23,7 +23,7 @@ from slipstick.ir.plan.words import words_said
 from slipstick.ir.types import DType
 
 ROOT = Path(__file__).resolve().parents[3]
-FLAGS = {str(flag.name): flag for flags in SECTIONS.values() for flag in flags}
+FLAGS = {str(flag.name): flag for flags in shared_flags().values() for flag in flags}
 # Words that a degree decides in the structure, or a rule or the stack by default.
 DECIDED = {"sp", "kernels", "scatter_p2p", "early_stop", "reshard", "pp_layout"}
 OWN = {row.field for row in WORDS.values()} - {f.name for f in fields(LoweringPolicy)} | DECIDED
