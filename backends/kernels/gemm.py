@@ -215,7 +215,8 @@ class GemmMachine:
         tried = (*THIN_TILES, *TILES) if wide else TILES
         tiles = np.array([t for t in tried if c.smallest_tile <= t[0] * t[1] <= c.largest_tile], dtype=np.float64)
         area = (tiles[:, 0] * tiles[:, 1])[:, None, None]
-        # A small tile loads more bytes and waits more often for each FLOP than the reference of 128 x 128.
+        # A small tile loads more bytes and waits more often for each FLOP than one of 128 x 128, which is the
+        # reference.
         small = 1.0 + c.small * np.maximum(_REFERENCE / area - 1.0, 0.0)
         # As wide as the machines of a table, which may differ in the clock alone.
         compute = 2.0 * area * small * (units / (peak * c.tensor)) + np.zeros(machines)
@@ -244,7 +245,6 @@ class GemmMachine:
             q = X ((u_m BW)^-2 + I^-2)^(1/2), or from the cache at lambda BW
             X = batch (m k a_bytes + k n b_bytes + m n c_bytes), I = draw SM clock
             T_cap = 2 m n k batch / (u_s P)
-            m = 1, batch > 1:  c^2 <= c^2 of one product + (2 n k batch / P_v)^2
             T_quant = m k batch (2 + a_bytes) / (u_q BW)
 
         P is the peak of the chip's matrix units, P_v half of that of its vector units, BW the bandwidth of its memory,
@@ -299,9 +299,9 @@ def _solve(rows: Array, machine: GemmMachine, out: Array) -> None:
     m, n, k, batch, a_bytes, b_bytes, c_bytes, quantised = rows
     moved = (m * k * a_bytes + k * n * b_bytes + m * n * c_bytes) * batch
     memory = _memory_s(moved, machine)
-    # The best tile and split by the whole time: a split fills SMs that would be idle, and pays with a second pass.
+    # Best tile and best split are chosen by the whole time, as a library with a good heuristic does: a split of k
+    # fills SMs that would be idle, and pays for it with a second pass over its partial sums.
     tiles, products = _tiles_squared(rows, machine)
-    tiles, products = _unpadded(rows, machine, tiles, products)
     total = np.sqrt(tiles + memory * memory)
     second = _second_pass_s(rows, machine)
     total += second
@@ -309,8 +309,10 @@ def _solve(rows: Array, machine: GemmMachine, out: Array) -> None:
     best = total.argmin(axis=0), np.arange(total.shape[1])
     sustained = 2.0 * m * n * k * batch / machine.sustained_flop_per_s
     quantise = quantised * m * k * batch * (2.0 + a_bytes) / machine.quantise_bytes_per_s
-    # The greater of two times, a little more where they are close; squares and roots round alike everywhere.
-    a, b = total[best] * total[best], sustained * sustained
+    # The greater of two times, a little more where they are close; squares and roots, which round alike everywhere.
+    a = total[best]
+    b = sustained
+    a, b = a * a, b * b
     a, b = a * a, b * b
     summed: Array = np.sqrt(np.sqrt(np.sqrt(a * a + b * b)))
     c, roofline = machine.constants, machine.most
@@ -330,18 +332,6 @@ def _solve(rows: Array, machine: GemmMachine, out: Array) -> None:
     out[7], out[8] = np.where(is_most, c.ramp_s, 0.0), quantise
 
 
-def _unpadded(rows: Array, machine: GemmMachine, tiles: Array, products: Array) -> tuple[Array, Array]:
-    """Return squares of times where batches of one row, as cuBLAS's gemv kernels do, are on vector units if faster."""
-    m, n, k, batch, *rest = rows
-    lean = (m == 1.0) & (batch > 1.0)
-    if not lean.any():
-        return tiles, products
-    vector = np.square(2.0 * m * n * k * batch / machine.most.vector_flop_per_s)
-    first, of_one = _tiles_squared(np.stack([m, n, k, np.ones_like(batch), *rest]), machine)
-    lean = lean & (first + vector < tiles)
-    return np.where(lean, first + vector, tiles), np.where(lean, of_one + vector, products)
-
-
 def _as_wide(values: Array, table: Array) -> Array:
     """Repeat what is the same on all machines."""
     return values if values.shape == table.shape else np.broadcast_to(values, table.shape)
@@ -352,7 +342,8 @@ def _memory_s(moved: Array, machine: GemmMachine) -> Array:
     cold: Array = moved / machine.memory_bytes_per_s
     if np.all(machine.warm_bytes <= 0.0):
         return cold
-    # All of it is warm up to a part of the capacity, nothing beyond all of it; between them the warm part falls evenly.
+    # All of it is warm up to a part of the capacity and nothing beyond all of it; between the two, the warm part
+    # falls evenly, so that no size is a cliff.
     held = np.clip((machine.warm_bytes - moved) / np.maximum(machine.warm_bytes * (1.0 - _ALL_WARM), 1.0), 0.0, 1.0)
     found: Array = cold * (1.0 - held) + held * moved / machine.cache_bytes_per_s
     return found
@@ -367,7 +358,8 @@ def _tiles_squared(rows: Array, machine: GemmMachine) -> tuple[Array, Array]:
     # Before the first product the pipeline of copies fills: as long as so many more elements of k.
     reach = steps + machine.constants.prologue
     feed = (tile_m * a_bytes + tile_n * b_bytes) * machine.feed_s
-    # Products, feeds, turns of threads and widening run in one loop and hide, but not fully: their squares add up.
+    # Products, feeds from on-chip memory, turns of threads and the widening of weights run in one loop and hide
+    # behind one another, but not fully: squares of their times add up.
     products = machine.compute_squared * (reach * reach)
     widen = tile_n * machine.widen_s
     squared = products + (feed * feed + machine.pace_squared + widen * widen) * (steps * steps)

@@ -312,13 +312,3 @@ def test_sizes_broadcast() -> None:
     assert grid.time_s.shape == (3, 2)
     assert grid.time_s[2, 1] == seconds(gemm_sizes(3, 128, 256))
     assert grid.bound(0, 0) == "tensor"
-
-
-@pytest.mark.parametrize(("n", "k"), [(4096.0, 128.0), (128.0, 4096.0)])
-def test_a_batch_of_one_row_waits_for_its_bytes(n: float, k: float) -> None:
-    """QK^T and PV of decode, 40 heads of 40 requests, 0.5 FLOP a byte: no tile is padded, as with cuBLAS's gemv."""
-    chip, constants = load_system("dgx-a100-80gb").chip, load_system("dgx-a100-80gb").kernels.gemm["bf16"]
-    found = gemm_times(gemm_sizes(1.0, n, k, batch=1600.0), chip, constants)
-    bytes_s = 1600.0 * 2.0 * (k + n * k + n) / (float(chip.hbm_bytes_per_s) * constants.memory)
-    assert bytes_s < float(found.time_s) < 1.1 * bytes_s
-    assert found.bound() == "memory"
