@@ -14,6 +14,7 @@ from matplotlib.axes import Axes
 from study import Cell, Table, run, say
 
 import slipstick
+from slipstick.driver.estimate import estimate
 
 CACHE = slipstick.GraphCache.default()
 BLADE, GPUS = str(Path(__file__).parent / "data" / "scd.yaml"), 64
@@ -39,7 +40,7 @@ def steps(
 ) -> Iterator[list[Cell]]:
     """Yield a row a machine: a step, what it waits for, and what its devices reach of their peak."""
     for name, system in machines(rates):
-        found = slipstick.estimate(lowered.source, system, plan, lowered=lowered)
+        found = estimate(lowered.source, system, plan, lowered=lowered)
         step_s, peak = found.metrics["step_time_s"], float(system.chip.matmul_flop_per_s("bf16"))
         rate = float(system.chip.hbm_bytes_per_s) / 1e12
         parts = (seconds / step_s for seconds in step_bounds(found).values())
