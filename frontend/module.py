@@ -40,6 +40,7 @@ from .record.failures import asks_data
 from .record.preserve import desugared, fake_loose_tensors, preserved, refuse_unreadable
 from .runs.guards import open_ints
 from .runs.model_run import Loss, ModelRun
+from .runs.options import TraceOptions
 from .runs.roads import Attempt, WantedSizes, along_roads
 from .runs.routed import put_routed
 from .workloads import RecordingRun
@@ -49,23 +50,6 @@ _NO_LEAVES: Leaves = MappingProxyType({})
 # By so many tokens a source is shorter than what is decoded, as an example.
 _LESS = 16
 _NO_SIZES: Mapping[str, int] = MappingProxyType({})
-
-
-@dataclass(frozen=True, slots=True)
-class Asking:
-    """What is asked of a description: a phase, a name, and how it is to be recorded.
-
-    `sizes` are the lengths of the plan, where one is known; `images` are pictures a sequence of a model that speaks;
-    `loss_by` is how a user who asks so names a loss.
-    """
-
-    kind: Workload
-    name: str = ""
-    sizes: Mapping[str, int] = field(default_factory=dict)
-    allow_unpriced: bool = False
-    spelled_out: bool = False
-    images: int = 0
-    loss_by: str = "loss=function"
 
 
 def trace(
@@ -117,30 +101,30 @@ def trace(
     source = fixed.get(SOURCE) if inputs is None else None
     rest = {n: size for n, size in fixed.items() if n != SOURCE or source is None}
     run = ModelRun(module, inputs, dynamic, loss, leaves, caches, rest)
-    return with_source(trace_run(run, Asking(_workload(phase), name or "")), source)
+    return with_source(trace_run(run, TraceOptions(workload=_workload(phase), name=name or "")), source)
 
 
-def trace_run(run: ModelRun, asking: Asking) -> Graph:
+def trace_run(run: ModelRun, options: TraceOptions) -> Graph:
     """Return the folded graph of a description; the module is left as it was."""
     module = what_runs(run.module, run.inputs is None)
     refuse_unreadable(module)
     with preserved(module), eager(), recordable(module), desugared(module):
         put_leaves(module, run.leaves)
-        if asking.kind is Workload.TRAIN:
+        if options.workload is Workload.TRAIN:
             _refuse_frozen(module)
-        graph = trace_built(run.of(module), asking)
-    return replace(graph, notes=(*graph.notes, *_unpriced_exchange(module, asking.kind)))
+        graph = trace_built(run.of(module), options)
+    return replace(graph, notes=(*graph.notes, *_unpriced_exchange(module, options.workload)))
 
 
-def trace_built(run: ModelRun, asking: Asking) -> Graph:
+def trace_built(run: ModelRun, options: TraceOptions) -> Graph:
     """Return the folded graph of a description whose module is ready to be recorded."""
-    with open_ints(run.module), uncached(run.module) if asking.kind is Workload.TRAIN else nullcontext():
+    with open_ints(run.module), uncached(run.module) if options.workload is Workload.TRAIN else nullcontext():
         if not is_of_transformers(run.module) or run.inputs is not None:
-            graph = _by_roads(run, asking)
-        elif takes_tokens(run.module, asking.kind) and not asking.images:
-            graph = _on_tokens(run, asking)
+            graph = _by_roads(run, options)
+        elif takes_tokens(run.module, options.workload) and not options.images:
+            graph = _on_tokens(run, options)
         else:
-            graph = _by_its_signature(run, asking)
+            graph = _by_its_signature(run, options)
     require_past(graph)
     return graph
 
@@ -150,29 +134,29 @@ def takes_tokens(module: nn.Module, kind: Workload) -> bool:
     return speaks(type(module)) and (kind is Workload.DECODE or reads_known(module))
 
 
-def _on_tokens(run: ModelRun, asking: Asking) -> Graph:
+def _on_tokens(run: ModelRun, options: TraceOptions) -> Graph:
     """A language model on its tokens; where it asks for more, on what its signature and its config say."""
     try:
-        return _of_transformers(run, asking)
+        return _of_transformers(run, options)
     except TraceError as error:
-        if asking.kind is Workload.DECODE:
+        if options.workload is Workload.DECODE:
             raise
         try:
-            return _by_its_signature(run, asking)
+            return _by_its_signature(run, options)
         except SlipstickError:
             raise error from error.__cause__
 
 
-def _by_its_signature(run: ModelRun, asking: Asking) -> Graph:
+def _by_its_signature(run: ModelRun, options: TraceOptions) -> Graph:
     """A model of transformers that reads other than tokens: its signature and its config say what.
 
     It is recorded with open sizes where its code allows that, else with numbers for those that it asks for.
     """
-    check_sees(run.module, asking.images)
+    check_sees(run.module, options.images)
     failure: SlipstickError | None = None
-    for feeds in all_feeds(run.module, asking.kind, asking.images, asking.sizes.get("batch", 1)):
+    for feeds in all_feeds(run.module, options.workload, options.images, options.sizes.get("batch", 1)):
         try:
-            return _fed(run, asking, feeds)
+            return _fed(run, options, feeds)
         except NotBuiltError:
             raise
         except (NotUnderstoodError, InternalError) as error:
@@ -181,20 +165,20 @@ def _by_its_signature(run: ModelRun, asking: Asking) -> Graph:
     raise failure
 
 
-def _fed(run: ModelRun, asking: Asking, feeds: Feeds) -> Graph:
-    speaking = asking.images > 0 and speaks(type(run.module))
+def _fed(run: ModelRun, options: TraceOptions, feeds: Feeds) -> Graph:
+    speaking = options.images > 0 and speaks(type(run.module))
     if feeds.is_plain and not speaking:
-        graph = _by_roads(replace(run, inputs=feeds.examples(), dynamic=feeds.dynamic), asking)
+        graph = _by_roads(replace(run, inputs=feeds.examples(), dynamic=feeds.dynamic), options)
     else:
         said: list[str] = []
         graph = record_and_fold(
             run.module,
-            _identity(run, asking),
+            _identity(run, options),
             is_transformers=True,
-            allow_unpriced=asking.allow_unpriced,
-            plan=lambda module, world: plan_fed(module, world, asking.kind, feeds, speaking, said.append),
+            allow_unpriced=options.allow_unpriced,
+            plan=lambda module, world: plan_fed(module, world, options.workload, feeds, speaking, said.append),
         )
-        losses = dict.fromkeys(f"{note}; name one with {asking.loss_by}" for note in said if note)
+        losses = dict.fromkeys(f"{note}; name one with {options.loss_by}" for note in said if note)
         graph = replace(graph, notes=(*graph.notes, *losses))
     numbers = feeds.numbers
     fixed = tuple(LengthBound(name, size, size) for name, size in numbers.items())
@@ -221,7 +205,7 @@ def _refuse_frozen(module: nn.Module) -> None:
         )
 
 
-def _of_transformers(run: ModelRun, asking: Asking) -> Graph:
+def _of_transformers(run: ModelRun, options: TraceOptions) -> Graph:
     """A live model of transformers: what it takes in each phase is known."""
     if run.fixed:
         raise UsageError(
@@ -231,19 +215,19 @@ def _of_transformers(run: ModelRun, asking: Asking) -> Graph:
     def record(attempt: Attempt) -> Graph:
         def planned(module: nn.Module, world: FakeWorld) -> RecordingRun:
             attempt.enter(world)
-            return plan_run(module, world, asking.kind, is_transformers=True)
+            return plan_run(module, world, options.workload, is_transformers=True)
 
-        return record_and_fold(run.module, _identity(run, asking), True, planned, asking.allow_unpriced)
+        return record_and_fold(run.module, _identity(run, options), True, planned, options.allow_unpriced)
 
-    length = "kv" if asking.kind is Workload.DECODE else "seq"
+    length = "kv" if options.workload is Workload.DECODE else "seq"
     # Of an encoder beside a decoder: an example of another length than any other, where a short one does not do.
-    most = asking.sizes.get(length, 0)
-    sizes = {**asking.sizes, **({SOURCE: most - _LESS} if most > _LESS else {})}
+    most = options.sizes.get(length, 0)
+    sizes = {**options.sizes, **({SOURCE: most - _LESS} if most > _LESS else {})}
     return along_roads(record, WantedSizes(frozenset({"batch", length, SOURCE}), sizes, {}, {}, settable=False))
 
 
-def _by_roads(run: ModelRun, asking: Asking) -> Graph:
-    if asking.kind is Workload.DECODE and not run.caches and run.inputs is None:
+def _by_roads(run: ModelRun, options: TraceOptions) -> Graph:
+    if options.workload is Workload.DECODE and not run.caches and run.inputs is None:
         raise NotBuiltError(
             "decode needs the KV cache as an input, and none is named: give --input of every argument and --kv-cache "
             "NAME of those that are the cache, return a slipstick.ModelRun with caches, or use a .pt2 or ONNX file "
@@ -253,13 +237,13 @@ def _by_roads(run: ModelRun, asking: Asking) -> Graph:
     _check_names(run, given)
     examples = {} if run.inputs is None or run.described else given.examples
     wanted = WantedSizes(
-        frozenset(given.examples), asking.sizes, examples, run.fixed, run.inputs is not None and run.dynamic is None
+        frozenset(given.examples), options.sizes, examples, run.fixed, run.inputs is not None and run.dynamic is None
     )
 
     def record(attempt: Attempt) -> Graph:
-        once = _Once(run, asking, given, attempt)
+        once = _Once(run, options, given, attempt)
         graph = record_and_fold(
-            run.module, _identity(run, asking), is_of_transformers(run.module), once.planned, asking.allow_unpriced
+            run.module, _identity(run, options), is_of_transformers(run.module), once.planned, options.allow_unpriced
         )
         return replace(graph, notes=(*graph.notes, *dict.fromkeys(once.notes)))
 
@@ -267,7 +251,7 @@ def _by_roads(run: ModelRun, asking: Asking) -> Graph:
         graph = along_roads(record, wanted)
     except TraceError as error:
         if asks_data(error):
-            routed = put_routed(run.module, asking.kind is Workload.TRAIN)
+            routed = put_routed(run.module, options.workload is Workload.TRAIN)
             if not routed.notes:
                 raise TraceError(f"{error}{routed.refused}") from error
             graph = along_roads(record, wanted)
@@ -305,15 +289,15 @@ def _assumed(module: nn.Module) -> str:
     )
 
 
-def _identity(run: ModelRun, asking: Asking) -> Identity:
+def _identity(run: ModelRun, options: TraceOptions) -> Identity:
     module = run.module
-    name = asking.name or type(module).__name__
+    name = options.name or type(module).__name__
     return Identity(
         name,
-        asking.kind,
+        options.workload,
         main_dtype((p.dtype, p.numel()) for p in module.parameters()),
         hints=hints_on(module),
-        spelled_out=asking.spelled_out,
+        spelled_out=options.spelled_out,
     )
 
 
@@ -329,7 +313,7 @@ class _Once:
     """One recording of a description with the sizes of an attempt; `notes` is what there is to say of it."""
 
     run: ModelRun
-    asking: Asking
+    options: TraceOptions
     given: Arguments
     attempt: Attempt
     notes: list[str] = field(default_factory=list)
@@ -339,7 +323,7 @@ class _Once:
         self.attempt.enter(world)
         fake_loose_tensors(module, world)
         fakes, call = self.given.made(world, tuple(self.run.caches))
-        train = self.asking.kind is Workload.TRAIN
+        train = self.options.workload is Workload.TRAIN
         with world.mode:
             labelled = LabelledInputs.of(module, fakes)
         inputs = dict(fakes)
@@ -361,7 +345,7 @@ class _Once:
             raise TraceError(f"the loss function returns {what}; a loss is a tensor without dims")
         found, note = labelled.loss(out)
         if note:
-            self.notes.append(f"{note}; name one with {self.asking.loss_by}")
+            self.notes.append(f"{note}; name one with {self.options.loss_by}")
         return found
 
 
