@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from ..ir.types import DType
 from ..verify.kinds import check_lowered
 from ..verify.request import VerifyRequest
-from .prepare import asked_of, check_model, lower_of, pipeline_of, priced, sized, system_of
+from .prepare import check_model, lower_of, pipeline_of, priced, sized, system_of, trace_options
 from .request import Request
 from .run_words import run_of
 from .software import with_software
@@ -36,9 +38,10 @@ def compile_model(request: Request) -> CompiledResult:
 
 
 def _verify_request(request: Request, graph: Graph, plan: Plan) -> VerifyRequest:
-    source = request.source
     pipeline = pipeline_of(request, plan.family)
-    return VerifyRequest(source.model, source.dtype, source.images, graph, plan, pipeline, asked_of(request))
+    workload, dtype = plan.family.workload, DType.parse(request.source.dtype)
+    options = replace(trace_options(request), workload=workload, dtype=dtype)
+    return VerifyRequest(request.source.model, graph, plan, pipeline, options)
 
 
 def _answer(request: Request, plan: Plan, lowered: Lowered) -> Estimate:

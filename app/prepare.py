@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ..cost.money import Terms
     from ..driver.estimate import Estimate, Lowered
     from ..frontend.huggingface.configs.published import Published
-    from ..frontend.runs.asked import AskedSizes
+    from ..frontend.runs.options import TraceOptions
     from ..ir.graph import Graph
     from ..ir.plan import Family, Plan, PlanWords
     from ..passes.base import Pass
@@ -77,35 +77,36 @@ def _spelled_out(request: Request, stack: StackConstants | None) -> bool:
 
 
 def _loaded(request: Request, spelled_out: bool) -> Graph:
-    from ..frontend import GraphCache, load
+    from ..frontend.cache import GraphCache
+    from ..frontend.loading import load_model
 
     source = request.source
-    return load(
+    return load_model(
         source.model,
         request.words.phase,
         source.dtype,
         GraphCache.default() if request.cache else None,
         None if request.quiet else request.arguments.talk.say,
-        dims_of(source.dims),
-        source.allow_unpriced,
-        spelled_out=spelled_out,
-        asked=asked_of(request),
-        images=source.images,
+        trace_options(request, spelled_out),
     )
 
 
-def asked_of(request: Request) -> AskedSizes:
-    """Return what was said of a factory's module, and the lengths of the plan."""
-    from ..frontend.runs.asked import AskedSizes
+def trace_options(request: Request, spelled_out: bool = False) -> TraceOptions:
+    """Return how the model is recorded, in any phase and type: what was said of it, and the lengths of the plan."""
+    from ..frontend.runs.options import TraceOptions
 
     source, seq = request.source, request.words.seq_len
-    return AskedSizes(
-        source.inputs,
-        source.loss or "",
-        source.fixed,
-        source.leaves,
-        source.caches,
-        {"seq": seq, "kv": seq, "batch": request.words.micro_batch},
+    return TraceOptions(
+        dims=dims_of(source.dims),
+        images=source.images,
+        allow_unpriced=source.allow_unpriced,
+        spelled_out=spelled_out,
+        inputs=source.inputs,
+        loss=source.loss or "",
+        fixed=source.fixed,
+        leaves=source.leaves,
+        caches=source.caches,
+        sizes={"seq": seq, "kv": seq, "batch": request.words.micro_batch},
     )
 
 

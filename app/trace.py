@@ -45,25 +45,31 @@ class TraceRequest:
 
 def trace_model(request: TraceRequest) -> TraceResult:
     """List parameters, regions, operators, FLOPs and bytes of a model, and where it is asked how they are priced."""
-    from ..frontend.loading import check
-    from ..frontend.runs.asked import AskedSizes
+    from ..frontend.cache import GraphCache
+    from ..frontend.loading import check, load_model
+    from ..frontend.runs.options import TraceOptions
     from ..report.catalogue.contents import contents_of, sizes_of
     from ..report.results.tables import TraceResult
 
     check(request.model, request.dtype)
     sizes = {"seq": request.seq, "kv": request.seq, "batch": request.batch}
-    asked = AskedSizes(request.inputs, request.loss or "", request.fixed, request.leaves, request.caches, sizes)
-    from ..frontend import GraphCache, load
-
-    graph = request.graph or load(
+    options = TraceOptions(
+        dims=dims_of(request.dims),
+        allow_unpriced=request.allow_unpriced,
+        inputs=request.inputs,
+        loss=request.loss or "",
+        fixed=request.fixed,
+        leaves=request.leaves,
+        caches=request.caches,
+        sizes=sizes,
+    )
+    graph = request.graph or load_model(
         request.model,
         request.phase,
         request.dtype,
         GraphCache.default() if request.cache else None,
         None if request.quiet else request.arguments.talk.say,
-        dims_of(request.dims),
-        request.allow_unpriced,
-        asked=asked,
+        options,
     )
     found = contents_of(graph, sizes_of(graph, *_own_sizes(graph, request)))
     if not request.coverage:

@@ -20,6 +20,7 @@ from slipstick.frontend import load_config
 from slipstick.frontend.cache import SHIPPED, shipped_graph, shipped_path
 from slipstick.frontend.huggingface.configs.models import Config, names, read_config
 from slipstick.frontend.loading import unquantised
+from slipstick.frontend.runs.options import TraceOptions
 from slipstick.ir.graph import Graph, Workload
 from slipstick.ir.text.files import save_graph
 from slipstick.ir.types import DType
@@ -48,7 +49,7 @@ class Shipped:
 
     def recorded(self) -> Graph:
         """Record it anew, without what is said of published weights, which loading adds."""
-        return load_config(self.config, self.workload, spelled_out=self.spelled_out)
+        return load_config(self.config, self.workload, options=TraceOptions(spelled_out=self.spelled_out))
 
 
 def shipped(models: Sequence[str] = ()) -> Iterator[Shipped]:

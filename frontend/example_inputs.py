@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field
 from typing import TypeAlias
 
 import torch
@@ -29,14 +28,6 @@ Made: TypeAlias = "tuple[dict[str, Tensor], Callable[[nn.Module], object]]"
 # What token ids are called in a graph where nobody named them.
 IDS = "input_ids"
 _WHOLE = ("id", "token", "label", "target", "position", "index", "segment", "src", "tgt")
-
-
-@dataclass(frozen=True, slots=True)
-class ExampleSizes:
-    """The example sizes of open dims, and the sizes that are plain numbers."""
-
-    hints: Mapping[str, int] = field(default_factory=lambda: dict(HINTS))
-    fixed: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

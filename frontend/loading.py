@@ -8,9 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 
-from ..ir.errors import NotBuiltError, NotUnderstoodError, UnknownNameError, UsageError
+from ..ir.errors import NotBuiltError, NotUnderstoodError, UnknownNameError
 from ..ir.graph import Graph, Workload
-from ..ir.records import dataclass
 from ..ir.text.files import load_graph
 from ..ir.text.stages import stage, told
 from ..ir.text.untrusted import check_typed
@@ -19,7 +18,7 @@ from .cache import GraphCache, graph_key, shipped_graph, shipped_path
 from .exported import load_pt2, refuse_pickle
 from .forms import CONFIG, EXPORTED, FACTORY, ONNX, PICKLED, SAVED, ModelForm, form_of
 from .huggingface.configs.models import Config, read_config
-from .runs.asked import AskedSizes
+from .runs.options import TraceOptions
 
 Report = Callable[[str], None]
 
@@ -31,7 +30,7 @@ _LENGTHS = ("max_position_embeddings", "n_positions", "max_seq_len")
 _TRIED = 4096
 _LENGTHS_OF_ENDS = ("max_target_positions", "max_source_positions")
 _NO_DIMS: Mapping[str, str] = MappingProxyType({})
-_NOTHING = AskedSizes()
+_PLAIN = TraceOptions()
 _LOSS_OF_CONFIGS = "--loss file.py:function of a factory that makes this model"
 
 
@@ -45,72 +44,53 @@ def load(
     allow_unpriced: bool = False,
     source_tokens: int | None = None,
     spelled_out: bool = False,
-    asked: AskedSizes = _NOTHING,
     images: int = 0,
 ) -> Graph:
-    """Return the folded graph of a model for one workload.
+    """Return the folded graph of a model for one workload, with options as in `TraceOptions`.
 
     Args:
         model: a catalogue name, a path to a `config.json`, a saved graph, an ONNX file, a `.pt2` file of
             `torch.export.save`, or `file.py:factory` (runs that code).
         workload: train, prefill or decode.
-        dtype: element type of weights and activations; ONNX and `.pt2` files have their own.
+        dtype: element type of weights and activations.
         cache: where recorded graphs are kept; None records every time, models of the catalogue too.
         report: told, in one line each, about slow steps.
-        dims: what the named dims of an ONNX file or a `.pt2` file are: batch, seq, kv, total, tokens or a number.
-        allow_unpriced: keep operators without a rule as nodes of which only the bytes count, instead of refusing them.
-        spelled_out: record norms, rotary embeddings and activations as the model's own code runs them, operator by
-            operator, instead of as one kernel each: what unfused code keeps in training. Of recorded models only.
-        source_tokens: what the encoder of an encoder-decoder reads; None: as many tokens as the plan's lengths say.
-        images: pictures a sequence of a model that sees, in training and prefill: with them its graph holds the encoder
-            of pictures, too; without any it is that of its language model alone.
-        asked: of a factory, what it does not say itself: inputs, loss, leaves, caches, and the lengths of the plan.
+        dims: what the named dims of a file are.
+        allow_unpriced: keep operators without a rule.
+        source_tokens: what an encoder beside a decoder reads.
+        spelled_out: record what unfused code runs.
+        images: pictures a sequence.
     """
-    form = form_of(model)
-    _refuse_unread(model, form, dims, asked, images)
+    options = TraceOptions(
+        dims=dims, images=images, source_tokens=source_tokens, allow_unpriced=allow_unpriced, spelled_out=spelled_out
+    )
+    return load_model(model, workload, dtype, cache, report, options)
+
+
+def load_model(
+    model: str,
+    workload: Workload | str = Workload.TRAIN,
+    dtype: DType | str = DType.BF16,
+    cache: GraphCache | None = None,
+    report: Report | None = None,
+    options: TraceOptions = _PLAIN,
+) -> Graph:
+    """Do as `load` with the options in one record, those of factories too; its workload and type are those given."""
+    options.refuse_unread(model)
     if workload not in list(Workload):
         raise UnknownNameError.of("workload", workload, list(Workload))
-    kind, element = Workload(workload), DType.parse(str(dtype))
-    request = LoadRequest(model, kind, element, cache, report, dims, allow_unpriced, spelled_out, asked, images)
+    options = replace(options, workload=Workload(workload), dtype=DType.parse(str(dtype)))
     # Ops, and what looks at graphs, are not loaded for a name that is refused.
     from ..ir.text.admission import admit, refuse_incoming
     from .huggingface.lengths import with_source
 
+    form = form_of(model)
     if form is CONFIG and read_config(model).is_shipped:
-        return with_source(_LOADERS[form](request), source_tokens)
+        return with_source(_LOADERS[form](model, options, cache, report), options.source_tokens)
     with refuse_incoming(model):
-        graph = _LOADERS[form](request)
+        graph = _LOADERS[form](model, options, cache, report)
         admit(graph)
-        return with_source(graph, source_tokens)
-
-
-@dataclass(frozen=True, slots=True)
-class LoadRequest:
-    """The arguments of `load`, read: one record for the loader of each form."""
-
-    model: str
-    workload: Workload
-    dtype: DType
-    cache: GraphCache | None
-    report: Report | None
-    dims: Mapping[str, str]
-    allow_unpriced: bool
-    spelled_out: bool
-    asked: AskedSizes
-    images: int
-
-
-def _refuse_unread(model: str, form: ModelForm, dims: Mapping[str, str], asked: AskedSizes, images: int) -> None:
-    """Refuse words on inputs that a model of this form does not read."""
-    if "input" not in form.reads:
-        asked.refuse_but_of_factories(model)
-    if dims and "dim" not in form.reads:
-        raise UsageError(f"--dim {next(iter(dims))}: of ONNX and .pt2 files only, which '{model}' is not")
-    if images and "images" not in form.reads:
-        raise UsageError(
-            f"--images {images}: of models of transformers by name or config.json; what a file reads it says itself, "
-            f"and of a factory --input does: '{model}'"
-        )
+        return with_source(graph, options.source_tokens)
 
 
 def load_config(
@@ -119,14 +99,13 @@ def load_config(
     element: DType = DType.BF16,
     cache: GraphCache | None = None,
     report: Report | None = None,
-    allow_unpriced: bool = False,
-    spelled_out: bool = False,
-    images: int = 0,
+    options: TraceOptions = _PLAIN,
 ) -> Graph:
     """Return the folded graph of a config for one workload; with a cache, from the package or from it.
 
-    With `images`, so many pictures a sequence are read; in decode they are tokens that were read before.
+    Pictures of the options are, in decode, tokens that were read before.
     """
+    images = options.images
     if images and kind is Workload.DECODE:
         from .huggingface.configs.building import build_noted
         from .modalities.feeding import check_sees
@@ -135,7 +114,8 @@ def load_config(
         images = 0
     notes = _of_quantised(config, kind, element)
     config = unquantised(config)
-    variant = (*(("spelled-out",) if spelled_out else ()), *((f"images-{images}",) if images else ()))
+    options = replace(options, workload=kind, dtype=element, images=images)
+    variant = (*(("spelled-out",) if options.spelled_out else ()), *((f"images-{images}",) if images else ()))
     # The same answer before a recording and after it, here and where torch is another one.
     shipped = shipped_path(config.name, config.text, kind, element, *variant)
     found = None if cache is None else shipped_graph(shipped)
@@ -144,12 +124,12 @@ def load_config(
         return replace(found, name=config.name, notes=(*found.notes, *notes))
     key = graph_key(config.text, kind, element, *variant)
     lenient_key = graph_key(config.text, kind, element, *variant, "allow-unpriced")
-    keys = (key, lenient_key) if allow_unpriced else (key,)
+    keys = (key, lenient_key) if options.allow_unpriced else (key,)
     found = next((g for k in keys if cache is not None and (g := cache.get(k)) is not None), None)
     if found is not None:
         return replace(found, name=config.name, notes=(*found.notes, *notes))
     with stage(f"record {config.name} ({kind}, {element})"):
-        graph = _record_config(config, kind, element, report, allow_unpriced, spelled_out, images)
+        graph = _record_config(config, options, report)
     if cache is not None:
         from ..ir.ops.unpriced import unpriced_calls
 
@@ -173,20 +153,19 @@ def check(model: str, dtype: DType | str) -> None:
         read_config(model)
 
 
-def _load_saved(request: LoadRequest) -> Graph:
-    graph = load_graph(Path(request.model))
-    told(f"graph of {graph.name}: read from {request.model}")
-    if graph.workload is not request.workload:
+def _load_saved(model: str, options: TraceOptions, cache: GraphCache | None, report: Report | None) -> Graph:
+    graph = load_graph(Path(model))
+    told(f"graph of {graph.name}: read from {model}")
+    if graph.workload is not options.workload:
         raise NotUnderstoodError(
-            f"'{request.model}' holds a {graph.workload} graph, not {request.workload}; ask for --phase "
-            f"{graph.workload}"
+            f"'{model}' holds a {graph.workload} graph, not {options.workload}; ask for --phase {graph.workload}"
         )
     return graph
 
 
-def _load_exported(request: LoadRequest) -> Graph:
-    graph = load_pt2(request.model, request.workload, request.dims, request.allow_unpriced)
-    return _with_own_type(graph, request.dtype, "exported")
+def _load_exported(model: str, options: TraceOptions, cache: GraphCache | None, report: Report | None) -> Graph:
+    graph = load_pt2(model, options.workload, options.dims, options.allow_unpriced)
+    return _with_own_type(graph, options.dtype, "exported")
 
 
 def _with_own_type(graph: Graph, asked: DType, how: str) -> Graph:
@@ -196,19 +175,19 @@ def _with_own_type(graph: Graph, asked: DType, how: str) -> Graph:
     return replace(graph, notes=(*graph.notes, f"{how} in {graph.dtype}, which it keeps: --dtype {asked} is not used"))
 
 
-def _load_onnx(request: LoadRequest) -> Graph:
+def _load_onnx(model: str, options: TraceOptions, cache: GraphCache | None, report: Report | None) -> Graph:
     """Read an ONNX file; a graph kept of one is that of a file with the same bytes, read with the same sizes."""
     from .onnx import content_key, load_onnx
 
-    path, cache = Path(request.model), request.cache
-    lenient = ("allow-unpriced",) if request.allow_unpriced else ()
-    sizes = json.dumps(dict(request.dims), sort_keys=True)
-    key = graph_key(content_key(path), request.workload, sizes, *lenient) if cache is not None else ""
+    path = Path(model)
+    lenient = ("allow-unpriced",) if options.allow_unpriced else ()
+    sizes = json.dumps(dict(options.dims), sort_keys=True)
+    key = graph_key(content_key(path), options.workload, sizes, *lenient) if cache is not None else ""
     found = cache.get(key) if cache is not None else None
     if found is not None:
         return replace(found, name=path.stem)
     with stage(f"read {path}"):
-        graph = load_onnx(path, request.workload, request.dims, request.allow_unpriced)
+        graph = load_onnx(path, options.workload, options.dims, options.allow_unpriced)
     if cache is not None:
         cache.put(key, graph)
     return graph
@@ -235,26 +214,18 @@ def _of_quantised(config: Config, kind: Workload, element: DType) -> tuple[str, 
     )
 
 
-def _record_config(
-    config: Config,
-    workload: Workload,
-    dtype: DType,
-    report: Report | None,
-    allow_unpriced: bool,
-    spelled_out: bool,
-    images: int,
-) -> Graph:
+def _record_config(config: Config, options: TraceOptions, report: Report | None) -> Graph:
     if report is not None:
-        report(f"recording {config.name} ({workload}, {dtype})")
+        report(f"recording {config.name} ({options.workload}, {options.dtype})")
     from .huggingface.configs.building import build_noted
-    from .module import Asking, trace_built
+    from .module import trace_built
     from .runs.model_run import ModelRun
 
-    built = build_noted(config.text, dtype, is_whole=images > 0)
+    built = build_noted(config.text, options.dtype, is_whole=options.images > 0)
     longest = _positions(config, getattr(built.module, "config", None))
     at = min(longest or _TRIED, _TRIED)
-    asking = Asking(workload, config.name, {"seq": at, "kv": at}, allow_unpriced, spelled_out, images, _LOSS_OF_CONFIGS)
-    graph = trace_built(ModelRun(built.module), asking)
+    options = replace(options, name=config.name, sizes={"seq": at, "kv": at}, loss_by=_LOSS_OF_CONFIGS)
+    graph = trace_built(ModelRun(built.module), options)
     return replace(graph, notes=(*built.notes, *graph.notes), max_positions=longest)
 
 
@@ -270,32 +241,30 @@ def _positions(config: Config, built: object) -> int:
     return found or min((v for v in ends if isinstance(v, int) and v > 0), default=0)
 
 
-def _load_factory(request: LoadRequest) -> Graph:
+def _load_factory(model: str, options: TraceOptions, cache: GraphCache | None, report: Report | None) -> Graph:
     """Run a factory and record what it describes; a module that has another type than was asked for keeps it."""
-    model, workload, dtype = request.model, request.workload, request.dtype
-    if request.report is not None:
-        request.report(f"recording {model} ({workload}, {dtype}): this runs the code of '{model.rpartition(':')[0]}'")
-    from .module import Asking, trace_run
+    subject = f"{model} ({options.workload}, {options.dtype})"
+    code, _, name = model.rpartition(":")
+    if report is not None:
+        report(f"recording {subject}: this runs the code of '{code}'")
+    from .module import trace_run
     from .runs.factories import overlaid, run_from_factory
 
-    run = overlaid(run_from_factory(model, dtype), request.asked, dtype, workload)
-    name, sizes = model.rpartition(":")[2], request.asked.sizes
-    asking = Asking(
-        workload, name, sizes, request.allow_unpriced, request.spelled_out, loss_by="--loss file.py:function"
-    )
-    with stage(f"record {model} ({workload}, {dtype})"):
-        return _with_own_type(trace_run(run, asking), dtype, "built")
+    run = overlaid(run_from_factory(model, options.dtype), options)
+    options = replace(options, name=name, loss_by="--loss file.py:function")
+    with stage(f"record {subject}"):
+        return _with_own_type(trace_run(run, options), options.dtype, "built")
 
 
-_LOADERS: Mapping[ModelForm, Callable[[LoadRequest], Graph]] = MappingProxyType(
+_LOADERS: Mapping[ModelForm, Callable[[str, TraceOptions, GraphCache | None, Report | None], Graph]] = MappingProxyType(
     {
         SAVED: _load_saved,
         ONNX: _load_onnx,
         EXPORTED: _load_exported,
-        PICKLED: lambda request: refuse_pickle(request.model),
+        PICKLED: lambda model, *_: refuse_pickle(model),
         FACTORY: _load_factory,
-        CONFIG: lambda r: load_config(
-            read_config(r.model), r.workload, r.dtype, r.cache, r.report, r.allow_unpriced, r.spelled_out, r.images
+        CONFIG: lambda model, options, cache, report: load_config(
+            read_config(model), options.workload, options.dtype, cache, report, options
         ),
     }
 )

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import field, replace
+from dataclasses import replace
+from functools import partial
 from types import MappingProxyType
+from typing import TypeAlias
 
 from torch import Tensor, nn
 from torch.nn.modules.conv import _ConvNd
@@ -22,7 +24,6 @@ from ..ir.errors import (
 )
 from ..ir.graph import Graph, LengthBound, Workload
 from ..ir.ops import OpClass, has
-from ..ir.records import dataclass
 from ..ir.types import DType
 from .example_inputs import Arguments, Dynamic, Inputs, arguments
 from .fold.blocks import Identity
@@ -40,7 +41,8 @@ from .record.failures import asks_data
 from .record.preserve import desugared, fake_loose_tensors, preserved, refuse_unreadable
 from .runs.guards import open_ints
 from .runs.model_run import Loss, ModelRun
-from .runs.roads import Attempt, WantedSizes, along_roads
+from .runs.options import TraceOptions
+from .runs.roads import Attempt, SizedAttempt, SizeSearch
 from .runs.routed import put_routed
 from .workloads import RecordingRun
 
@@ -49,23 +51,8 @@ _NO_LEAVES: Leaves = MappingProxyType({})
 # By so many tokens a source is shorter than what is decoded, as an example.
 _LESS = 16
 _NO_SIZES: Mapping[str, int] = MappingProxyType({})
-
-
-@dataclass(frozen=True, slots=True)
-class Asking:
-    """What is asked of a description: a phase, a name, and how it is to be recorded.
-
-    `sizes` are the lengths of the plan, where one is known; `images` are pictures a sequence of a model that speaks;
-    `loss_by` is how a user who asks so names a loss.
-    """
-
-    kind: Workload
-    name: str = ""
-    sizes: Mapping[str, int] = field(default_factory=dict)
-    allow_unpriced: bool = False
-    spelled_out: bool = False
-    images: int = 0
-    loss_by: str = "loss=function"
+Say: TypeAlias = Callable[[str], None]
+SayingPlan: TypeAlias = Callable[[nn.Module, FakeWorld, Say], RecordingRun]
 
 
 def trace(
@@ -117,30 +104,25 @@ def trace(
     source = fixed.get(SOURCE) if inputs is None else None
     rest = {n: size for n, size in fixed.items() if n != SOURCE or source is None}
     run = ModelRun(module, inputs, dynamic, loss, leaves, caches, rest)
-    return with_source(trace_run(run, Asking(_workload(phase), name or "")), source)
+    return with_source(trace_run(run, TraceOptions(workload=_workload(phase), name=name or "")), source)
 
 
-def trace_run(run: ModelRun, asking: Asking) -> Graph:
+def trace_run(run: ModelRun, options: TraceOptions) -> Graph:
     """Return the folded graph of a description; the module is left as it was."""
     module = what_runs(run.module, run.inputs is None)
     refuse_unreadable(module)
     with preserved(module), eager(), recordable(module), desugared(module):
         put_leaves(module, run.leaves)
-        if asking.kind is Workload.TRAIN:
+        if options.workload is Workload.TRAIN:
             _refuse_frozen(module)
-        graph = trace_built(run.of(module), asking)
-    return replace(graph, notes=(*graph.notes, *_unpriced_exchange(module, asking.kind)))
+        graph = trace_built(run.of(module), options)
+    return replace(graph, notes=(*graph.notes, *_unpriced_exchange(module, options.workload)))
 
 
-def trace_built(run: ModelRun, asking: Asking) -> Graph:
+def trace_built(run: ModelRun, options: TraceOptions) -> Graph:
     """Return the folded graph of a description whose module is ready to be recorded."""
-    with open_ints(run.module), uncached(run.module) if asking.kind is Workload.TRAIN else nullcontext():
-        if not is_of_transformers(run.module) or run.inputs is not None:
-            graph = _by_roads(run, asking)
-        elif takes_tokens(run.module, asking.kind) and not asking.images:
-            graph = _on_tokens(run, asking)
-        else:
-            graph = _by_its_signature(run, asking)
+    with open_ints(run.module), uncached(run.module) if options.workload is Workload.TRAIN else nullcontext():
+        graph = _record_run(run, options)
     require_past(graph)
     return graph
 
@@ -150,56 +132,66 @@ def takes_tokens(module: nn.Module, kind: Workload) -> bool:
     return speaks(type(module)) and (kind is Workload.DECODE or reads_known(module))
 
 
-def _on_tokens(run: ModelRun, asking: Asking) -> Graph:
-    """A language model on its tokens; where it asks for more, on what its signature and its config say."""
-    try:
-        return _of_transformers(run, asking)
-    except TraceError as error:
-        if asking.kind is Workload.DECODE:
-            raise
-        try:
-            return _by_its_signature(run, asking)
-        except SlipstickError:
-            raise error from error.__cause__
+def _record_run(run: ModelRun, options: TraceOptions) -> Graph:
+    """Record as described; without inputs a model of transformers on tokens, then on what its signature asks for."""
+    if not is_of_transformers(run.module) or run.inputs is not None:
+        return _record_described(run, options)
+    if options.images or not takes_tokens(run.module, options.workload):
+        return _record_by_signature(run, options)
+    on_tokens = _on_tokens(run, options)
+    if options.workload is Workload.DECODE or not isinstance(on_tokens.error, TraceError):
+        return on_tokens.result()
+    by_signature = Attempt().record(partial(_record_by_signature, run, options), SlipstickError)
+    return (on_tokens if by_signature.graph is None else by_signature).result()
 
 
-def _by_its_signature(run: ModelRun, asking: Asking) -> Graph:
+def _record_by_signature(run: ModelRun, options: TraceOptions) -> Graph:
     """A model of transformers that reads other than tokens: its signature and its config say what.
 
     It is recorded with open sizes where its code allows that, else with numbers for those that it asks for.
     """
-    check_sees(run.module, asking.images)
-    failure: SlipstickError | None = None
-    for feeds in all_feeds(run.module, asking.kind, asking.images, asking.sizes.get("batch", 1)):
-        try:
-            return _fed(run, asking, feeds)
-        except NotBuiltError:
-            raise
-        except (NotUnderstoodError, InternalError) as error:
-            failure = error  # with numbers for more sizes the code runs further
-    assert failure is not None
-    raise failure
+    check_sees(run.module, options.images)
+    attempt = Attempt()
+    for feeds in all_feeds(run.module, options.workload, options.images, options.sizes.get("batch", 1)):
+        attempt = Attempt().record(partial(_record_fed, run, options, feeds), NotUnderstoodError, InternalError)
+        if attempt.graph is not None or isinstance(attempt.error, NotBuiltError):
+            break  # else the code runs further with numbers for more sizes
+    return attempt.result()
 
 
-def _fed(run: ModelRun, asking: Asking, feeds: Feeds) -> Graph:
-    speaking = asking.images > 0 and speaks(type(run.module))
+def _record_fed(run: ModelRun, options: TraceOptions, feeds: Feeds) -> Graph:
+    speaking = options.images > 0 and speaks(type(run.module))
     if feeds.is_plain and not speaking:
-        graph = _by_roads(replace(run, inputs=feeds.examples(), dynamic=feeds.dynamic), asking)
+        graph = _record_described(replace(run, inputs=feeds.examples(), dynamic=feeds.dynamic), options)
     else:
-        said: list[str] = []
-        graph = record_and_fold(
-            run.module,
-            _identity(run, asking),
-            is_transformers=True,
-            allow_unpriced=asking.allow_unpriced,
-            plan=lambda module, world: plan_fed(module, world, asking.kind, feeds, speaking, said.append),
+        graph = _recorded(
+            run, options, lambda module, world, say: plan_fed(module, world, options.workload, feeds, speaking, say)
         )
-        losses = dict.fromkeys(f"{note}; name one with {asking.loss_by}" for note in said if note)
-        graph = replace(graph, notes=(*graph.notes, *losses))
     numbers = feeds.numbers
     fixed = tuple(LengthBound(name, size, size) for name, size in numbers.items())
     told = [f"{n} is fixed at {size}: {OF_EACH}" for n, size in numbers.items()]
     return replace(graph, bounds=(*graph.bounds, *fixed), notes=(*graph.notes, *told, str(feeds)))
+
+
+def _recorded(run: ModelRun, options: TraceOptions, plan: SayingPlan) -> Graph:
+    """Record once and fold, with notes on what had to be said of the loss."""
+    module, said = run.module, list[str]()
+    identity = Identity(
+        options.name or type(module).__name__,
+        options.workload,
+        main_dtype((p.dtype, p.numel()) for p in module.parameters()),
+        hints=hints_on(module),
+        spelled_out=options.spelled_out,
+    )
+    graph = record_and_fold(
+        module,
+        identity,
+        is_of_transformers(module),
+        lambda module, world: plan(module, world, said.append),
+        options.allow_unpriced,
+    )
+    losses = dict.fromkeys(f"{note}; name one with {options.loss_by}" for note in said if note)
+    return replace(graph, notes=(*graph.notes, *losses))
 
 
 def _unpriced_exchange(module: nn.Module, kind: Workload) -> Iterator[str]:
@@ -221,29 +213,29 @@ def _refuse_frozen(module: nn.Module) -> None:
         )
 
 
-def _of_transformers(run: ModelRun, asking: Asking) -> Graph:
+def _on_tokens(run: ModelRun, options: TraceOptions) -> Attempt:
     """A live model of transformers: what it takes in each phase is known."""
     if run.fixed:
         raise UsageError(
             f"fixed {dict(run.fixed)}: of a model of transformers all sizes but 'src' stay open; leave it out"
         )
 
-    def record(attempt: Attempt) -> Graph:
-        def planned(module: nn.Module, world: FakeWorld) -> RecordingRun:
+    def record(attempt: SizedAttempt) -> Graph:
+        def plan(module: nn.Module, world: FakeWorld, say: Say) -> RecordingRun:
             attempt.enter(world)
-            return plan_run(module, world, asking.kind, is_transformers=True)
+            return plan_run(module, world, options.workload, is_transformers=True)
 
-        return record_and_fold(run.module, _identity(run, asking), True, planned, asking.allow_unpriced)
+        return _recorded(run, options, plan)
 
-    length = "kv" if asking.kind is Workload.DECODE else "seq"
+    length = "kv" if options.workload is Workload.DECODE else "seq"
     # Of an encoder beside a decoder: an example of another length than any other, where a short one does not do.
-    most = asking.sizes.get(length, 0)
-    sizes = {**asking.sizes, **({SOURCE: most - _LESS} if most > _LESS else {})}
-    return along_roads(record, WantedSizes(frozenset({"batch", length, SOURCE}), sizes, {}, {}, settable=False))
+    most = options.sizes.get(length, 0)
+    sizes = {**options.sizes, **({SOURCE: most - _LESS} if most > _LESS else {})}
+    return SizeSearch(run, record, {"batch", length, SOURCE}, sizes, {}, settable=False).find()
 
 
-def _by_roads(run: ModelRun, asking: Asking) -> Graph:
-    if asking.kind is Workload.DECODE and not run.caches and run.inputs is None:
+def _record_described(run: ModelRun, options: TraceOptions) -> Graph:
+    if options.workload is Workload.DECODE and not run.caches and run.inputs is None:
         raise NotBuiltError(
             "decode needs the KV cache as an input, and none is named: give --input of every argument and --kv-cache "
             "NAME of those that are the cache, return a slipstick.ModelRun with caches, or use a .pt2 or ONNX file "
@@ -251,30 +243,27 @@ def _by_roads(run: ModelRun, asking: Asking) -> Graph:
         )
     given = arguments(run.module, run.inputs, run.dynamic)
     _check_names(run, given)
+
+    def record(attempt: SizedAttempt) -> Graph:
+        def plan(module: nn.Module, world: FakeWorld, say: Say) -> RecordingRun:
+            attempt.enter(world)
+            return _plan_described(module, world, run, options.workload is Workload.TRAIN, given, say)
+
+        return _recorded(run, options, plan)
+
     examples = {} if run.inputs is None or run.described else given.examples
-    wanted = WantedSizes(
-        frozenset(given.examples), asking.sizes, examples, run.fixed, run.inputs is not None and run.dynamic is None
-    )
-
-    def record(attempt: Attempt) -> Graph:
-        once = _Once(run, asking, given, attempt)
-        graph = record_and_fold(
-            run.module, _identity(run, asking), is_of_transformers(run.module), once.planned, asking.allow_unpriced
-        )
-        return replace(graph, notes=(*graph.notes, *dict.fromkeys(once.notes)))
-
-    try:
-        graph = along_roads(record, wanted)
-    except TraceError as error:
-        if asks_data(error):
-            routed = put_routed(run.module, asking.kind is Workload.TRAIN)
-            if not routed.notes:
-                raise TraceError(f"{error}{routed.refused}") from error
-            graph = along_roads(record, wanted)
-            return replace(graph, notes=(*graph.notes, *routed.notes))
-        if run.inputs is not None or not (assumed := _assumed(run.module)):
-            raise
+    search = SizeSearch(run, record, given.examples, options.sizes, examples)
+    attempt = search.find()
+    error = attempt.error
+    if error is not None and asks_data(error):
+        routed = put_routed(run.module, options.workload is Workload.TRAIN)
+        if not routed.notes:
+            raise TraceError(f"{error}{routed.refused}") from error
+        graph = search.find().result()
+        return replace(graph, notes=(*graph.notes, *routed.notes))
+    if run.inputs is None and isinstance(error, TraceError) and (assumed := _assumed(run.module)):
         raise TraceError(f"{error}{assumed}") from error.__cause__
+    graph = attempt.result()
     if run.inputs is None and (path := _multiplied(graph)) is not None:
         raise TraceError(f"{path} multiplies token ids by its weights{_assumed(run.module)}")
     return graph
@@ -305,18 +294,6 @@ def _assumed(module: nn.Module) -> str:
     )
 
 
-def _identity(run: ModelRun, asking: Asking) -> Identity:
-    module = run.module
-    name = asking.name or type(module).__name__
-    return Identity(
-        name,
-        asking.kind,
-        main_dtype((p.dtype, p.numel()) for p in module.parameters()),
-        hints=hints_on(module),
-        spelled_out=asking.spelled_out,
-    )
-
-
 def _check_names(run: ModelRun, given: Arguments) -> None:
     if missing := [c for c in run.caches if c not in given.tensors]:
         raise UnknownNameError.of("cache", missing[0], sorted(given.tensors))
@@ -324,45 +301,37 @@ def _check_names(run: ModelRun, given: Arguments) -> None:
         raise UnknownNameError.of("open size to fix", unknown[0], sorted(given.examples))
 
 
-@dataclass
-class _Once:
-    """One recording of a description with the sizes of an attempt; `notes` is what there is to say of it."""
+def _plan_described(
+    module: nn.Module, world: FakeWorld, run: ModelRun, train: bool, given: Arguments, say: Say
+) -> RecordingRun:
+    """Make fake inputs and labels, and the call to record."""
+    fake_loose_tensors(module, world)
+    fakes, call = given.made(world, tuple(run.caches))
+    with world.mode:
+        labelled = LabelledInputs.of(module, fakes)
+    inputs = dict(fakes)
+    if train and run.loss is None and labelled.labels is not None:
+        inputs.setdefault("labels", labelled.labels)
 
-    run: ModelRun
-    asking: Asking
-    given: Arguments
-    attempt: Attempt
-    notes: list[str] = field(default_factory=list)
+    def record() -> tuple[Tensor, ...]:
+        out = call(module)
+        if not train:
+            return tuple(returned(out))
+        if run.loss is not None:
+            return (_scalar(run.loss(out)),)
+        loss, note = labelled.loss(out)
+        say(note)
+        return (loss,)
 
-    def planned(self, module: nn.Module, world: FakeWorld) -> RecordingRun:
-        """Make fake inputs and labels, and the call to record."""
-        self.attempt.enter(world)
-        fake_loose_tensors(module, world)
-        fakes, call = self.given.made(world, tuple(self.run.caches))
-        train = self.asking.kind is Workload.TRAIN
-        with world.mode:
-            labelled = LabelledInputs.of(module, fakes)
-        inputs = dict(fakes)
-        if train and self.run.loss is None and labelled.labels is not None:
-            inputs.setdefault("labels", labelled.labels)
+    return RecordingRun(inputs, record)
 
-        def run() -> tuple[Tensor, ...]:
-            out = call(module)
-            return (self._loss(out, labelled),) if train else tuple(returned(out))
 
-        return RecordingRun(inputs, run)
-
-    def _loss(self, out: object, labelled: LabelledInputs) -> Tensor:
-        if self.run.loss is not None:
-            made = self.run.loss(out)
-            if isinstance(made, Tensor) and made.dim() == 0:
-                return made
-            what = f"a tensor of {made.dim()} dims" if isinstance(made, Tensor) else type(made).__name__
-            raise TraceError(f"the loss function returns {what}; a loss is a tensor without dims")
-        found, note = labelled.loss(out)
-        if note:
-            self.notes.append(f"{note}; name one with {self.asking.loss_by}")
-        return found
+def _scalar(loss: object) -> Tensor:
+    """Return what a user's function made of an output, where it is a loss."""
+    if isinstance(loss, Tensor) and loss.dim() == 0:
+        return loss
+    what = f"a tensor of {loss.dim()} dims" if isinstance(loss, Tensor) else type(loss).__name__
+    raise TraceError(f"the loss function returns {what}; a loss is a tensor without dims")
 
 
 def _workload(phase: Workload | str) -> Workload:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from slipstick.backends.machine.system import System
     from slipstick.frontend.huggingface.configs.models import Config
     from slipstick.frontend.loading import Report
+    from slipstick.frontend.runs.options import TraceOptions
     from slipstick.ir.graph import Graph, Workload
     from slipstick.ir.types import DType
     from slipstick.tests.warm import Warm
@@ -106,11 +107,9 @@ def recorded_once(request: pytest.FixtureRequest, graph_folder: Path) -> "Iterat
         element: "DType",
         cache: GraphCache | None,
         report: "Report | None",
-        lenient: bool,
-        spelled_out: bool,
-        images: int,
+        options: "TraceOptions",
     ) -> "Graph":
-        return recording(config, kind, element, cache or shared, report, lenient, spelled_out, images)
+        return recording(config, kind, element, cache or shared, report, options)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(loading, "load_config", load_config)

@@ -11,7 +11,7 @@ from ..ir.errors import UsageError, check_once
 from ..ir.records import dataclass
 
 if TYPE_CHECKING:
-    from ..frontend.runs.asked import AskedSizes
+    from ..frontend.runs.options import TraceOptions
     from ..ir.graph import Graph
     from ..ir.plan import Plan
     from ..passes.manager import PassPipeline
@@ -24,16 +24,14 @@ _FLAG = "--verify-sizes"
 class VerifyRequest:
     """A model by its name, its traced graph, and the plan and the passes by which that is lowered.
 
-    `dtype`, `images` and `asked` are what was said of the model, with which it is built again at small sizes.
+    `options` are what was said of the model, with which it is built again at small sizes.
     """
 
     model: str
-    dtype: str
-    images: int
     traced: Graph
     plan: Plan
     pipeline: PassPipeline
-    asked: AskedSizes
+    options: TraceOptions
 
 
 @dataclass(frozen=True, slots=True)

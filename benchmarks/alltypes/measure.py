@@ -20,6 +20,7 @@ from slipstick.frontend.huggingface.runs import TOKENS, reads_known
 from slipstick.frontend.modalities.feeding import DECODED, OF_EACH, OF_TOKENS, Feeds, all_feeds, check_sees
 from slipstick.frontend.modalities.pictures import unchecked
 from slipstick.frontend.record.failures import first_line
+from slipstick.frontend.runs.options import TraceOptions
 from slipstick.ir.errors import SlipstickError, UsageError
 from slipstick.ir.graph import Graph, Workload
 from slipstick.ir.types import DType
@@ -62,11 +63,11 @@ def measure(model_type: str) -> list[Compared]:
 def _graph(config: Config, workload: Workload, images: int) -> Graph:
     """Trace in bf16, and in fp32 a model that makes fp32 numbers of its own and so runs in that type alone."""
     try:
-        return load_config(config, workload, images=images)
+        return load_config(config, workload, options=TraceOptions(images=images))
     except SlipstickError as error:
         if "bfloat16" not in str(error).lower():
             raise
-        return load_config(config, workload, DType.FP32, images=images)
+        return load_config(config, workload, DType.FP32, options=TraceOptions(images=images))
 
 
 def _ours(model_type: str, found: Traced) -> Compared:

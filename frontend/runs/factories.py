@@ -28,8 +28,8 @@ from ..record.dtypes import torch_dtype, torch_type
 from ..record.failures import first_line, user_line
 from ..record.preserve import OneDevice
 from ..workloads import HINTS
-from .asked import AskedSizes, InputText, LeafText, read_fixed, read_input, read_leaf
 from .model_run import Loss, ModelRun, described
+from .options import InputText, LeafText, TraceOptions, read_fixed, read_input, read_leaf
 
 _UNKNOWN = "unknown line"
 _NO_ARGUMENTS: Mapping[str, object] = MappingProxyType({})
@@ -146,14 +146,14 @@ _RECURRENCE = ("kind", "chunk")
 _EXPERTS = ("top_k", "hidden", "ffn", "num_experts", "gated", "bias", "shared_ffn")
 
 
-def overlaid(run: ModelRun, asked: AskedSizes, dtype: DType, kind: Workload) -> ModelRun:
+def overlaid(run: ModelRun, asked: TraceOptions) -> ModelRun:
     """Return the description with what was asked in place of what the factory said."""
     if asked.inputs:
         read = [read_input(text) for text in asked.inputs]
-        inputs, dynamic = _inputs(run.module, read, dtype, kind)
+        inputs, dynamic = _inputs(run.module, read, asked.dtype, asked.workload)
         run = replace(run, inputs=inputs, dynamic=dynamic, described=True)
-    if asked.loss and kind is not Workload.TRAIN:
-        raise UsageError(f"--loss {asked.loss}: of training, and --phase {kind} has no loss; leave it out")
+    if asked.loss and asked.workload is not Workload.TRAIN:
+        raise UsageError(f"--loss {asked.loss}: of training, and --phase {asked.workload} has no loss; leave it out")
     if asked.loss:
         run = replace(run, loss=_loss(asked.loss))
     if asked.leaves:

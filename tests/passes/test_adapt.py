@@ -10,8 +10,8 @@ import pytest
 from slipstick.backends.machine.load import load_system
 from slipstick.cost.run.training_run import checkpoint_bytes
 from slipstick.driver.estimate import estimate, lower
-from slipstick.frontend import load
-from slipstick.frontend.runs.asked import AskedSizes
+from slipstick.frontend.loading import load_model
+from slipstick.frontend.runs.options import TraceOptions
 from slipstick.ir.errors import PlanError, UnknownNameError
 from slipstick.ir.graph import Graph, Phase, Role
 from slipstick.ir.ops import OpClass, has, work_of
@@ -153,7 +153,7 @@ def test_the_products_are_those_that_pytorch_runs() -> None:
     """A module of frozen linear layers with adapters, recorded, has the products that the pass makes of one without."""
     pytest.importorskip("torch", reason="records modules; install slipstick[torch]")
     plain, given = (
-        load(f"{NETS}:{name}", "train", asked=AskedSizes(inputs=("x[batch,seq,48]",)))
+        load_model(f"{NETS}:{name}", "train", options=TraceOptions(inputs=("x[batch,seq,48]",)))
         for name in ("plain", "with_adapters")
     )
     made = adapted(plain, "first", "second")

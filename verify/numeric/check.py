@@ -94,18 +94,15 @@ def _subject(request: VerifyRequest, sizes: SmallSizes, degrees: Mapping[str, in
     from ...frontend.forms import CONFIG, FACTORY, form_of
     from ...frontend.huggingface.configs.models import read_config
     from ...frontend.huggingface.configs.shrink import shrunken
-    from ...ir.types import DType
     from .call import NotComputedError
     from .compare import subject_of
     from .own import own_subject
 
-    workload = request.plan.family.workload
     form = form_of(request.model)
     if form is FACTORY:
         copies = math.prod(n for axis, n in degrees.items() if axis not in ("tp", "pp"))
-        dtype = DType.parse(request.dtype)
-        asked = replace(request.asked, sizes={"batch": _BATCH, "seq": _SEQ, "kv": _SEQ, **sizes.lengths})
-        return own_subject(request.model, dtype, asked, workload, sizes.arguments, copies)
+        lengths = {"batch": _BATCH, "seq": _SEQ, "kv": _SEQ, **sizes.lengths}
+        return own_subject(request.model, replace(request.options, sizes=lengths), sizes.arguments, copies)
     if sizes.arguments:
         name = next(iter(sizes.arguments))
         raise UsageError(f"--verify-sizes {name}: an argument of a factory (file.py:function), which this model is not")
@@ -114,9 +111,9 @@ def _subject(request: VerifyRequest, sizes: SmallSizes, degrees: Mapping[str, in
             f"'{request.model}' is {form.name}, which has no module to compare with: name the config or the factory "
             "that it was made of, or ask for --verify proof"
         )
-    if request.images:
-        raise NotComputedError(f"--images {request.images}: the model is compared on tokens alone")
-    return subject_of(shrunken(read_config(request.model)), workload)
+    if request.options.images:
+        raise NotComputedError(f"--images {request.options.images}: the model is compared on tokens alone")
+    return subject_of(shrunken(read_config(request.model)), request.plan.family.workload)
 
 
 def _lengths(graph: Graph, degrees: Mapping[str, int], sizes: SmallSizes) -> tuple[int, int]:

@@ -16,12 +16,12 @@ from torch.nn.modules.dropout import _DropoutNd
 from ...frontend.example_inputs import Arguments, arguments
 from ...frontend.huggingface.recording import is_of_transformers
 from ...frontend.loss import LabelledInputs, returned
-from ...frontend.module import Asking, trace_run
+from ...frontend.module import trace_run
 from ...frontend.record.failures import first_line, user_line
 from ...frontend.record.preserve import FunctionMode
-from ...frontend.runs.asked import AskedSizes
 from ...frontend.runs.factories import overlaid, run_from_factory
 from ...frontend.runs.model_run import ModelRun
+from ...frontend.runs.options import TraceOptions
 from ...ir.errors import SlipstickError, UsageError
 from ...ir.graph import Graph, Workload
 from ...ir.records import dataclass
@@ -137,29 +137,26 @@ class ZeroedMemory(FunctionMode):
         return made
 
 
-def own_subject(
-    spec: str, dtype: DType, asked: AskedSizes, workload: Workload, arguments_: Mapping[str, object], copies: int
-) -> ComparedModule:
+def own_subject(spec: str, options: TraceOptions, arguments_: Mapping[str, object], copies: int) -> ComparedModule:
     """Build a factory's module with seeded weights, and record it; this runs the user's code.
 
     Args:
         spec: the factory, `file.py:function`.
-        dtype: the type in which the graph is recorded.
-        asked: what was said of its inputs.
-        workload: the phase.
+        options: the phase, the type in which the graph is recorded, and what was said of its inputs.
         arguments_: what the factory is called with.
         copies: how many ranks hold a copy of the weights.
 
     Raises:
         NotComputedError: the module is too large to be run in float64.
     """
-    sketch = overlaid(run_from_factory(spec, dtype, arguments_), asked, dtype, workload)
+    workload = options.workload
+    sketch = overlaid(run_from_factory(spec, options.dtype, arguments_), options)
     _check_size(sketch.module, 2 * (1 + copies) if workload is Workload.TRAIN else 1 + copies)
     _drop_nothing(sketch.module)
-    graph = trace_run(sketch, Asking(workload, spec.rpartition(":")[2], asked.sizes))
+    graph = trace_run(sketch, replace(options, name=spec.rpartition(":")[2], allow_unpriced=False))
     torch.manual_seed(0)
     with in_double():
-        run = overlaid(run_from_factory(spec, DType.FP64, arguments_, "cpu"), asked, DType.FP64, workload)
+        run = overlaid(run_from_factory(spec, DType.FP64, arguments_, "cpu"), replace(options, dtype=DType.FP64))
         module = with_random_weights(run.module, workload)
     _drop_nothing(module)
     if is_of_transformers(module) and run.inputs is None:

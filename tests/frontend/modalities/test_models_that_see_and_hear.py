@@ -12,6 +12,7 @@ from slipstick.frontend.huggingface.configs.building import build_noted
 from slipstick.frontend.huggingface.configs.models import config_of
 from slipstick.frontend.loading import load_config
 from slipstick.frontend.loss import SUMMED
+from slipstick.frontend.runs.options import TraceOptions
 from slipstick.ir.errors import NotBuiltError, UsageError
 from slipstick.ir.graph import Graph, Phase, Workload
 from slipstick.ir.ops.fused.attention import AttentionAttrs
@@ -62,7 +63,7 @@ def recorded(fields: Fields, workload: str = "prefill", images: int = 0) -> Grap
 
 @cache
 def _recorded(text: str, workload: str, images: int) -> Graph:
-    return load_config(config_of("mine", json.loads(text)), Workload(workload), images=images)
+    return load_config(config_of("mine", json.loads(text)), Workload(workload), options=TraceOptions(images=images))
 
 
 def parameters(fields: Fields, is_whole: bool = False) -> int:

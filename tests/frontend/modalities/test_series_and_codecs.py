@@ -11,6 +11,7 @@ from slipstick.frontend.huggingface.configs.models import config_of
 from slipstick.frontend.huggingface.odd_models import decided
 from slipstick.frontend.loading import load_config
 from slipstick.frontend.record.adapter import FakeWorld, faked
+from slipstick.frontend.runs.options import TraceOptions
 from slipstick.ir.graph import Graph, Workload
 from tests.frontend.sums import flops
 
@@ -35,7 +36,7 @@ PAIR: Fields = {
 
 
 def recorded(fields: Fields, images: int = 0) -> Graph:
-    return load_config(config_of("mine", fields), Workload.PREFILL, images=images)
+    return load_config(config_of("mine", fields), Workload.PREFILL, options=TraceOptions(images=images))
 
 
 def test_a_series_is_read_back_to_its_longest_lag_and_its_future_by_the_decoder() -> None:

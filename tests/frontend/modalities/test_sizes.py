@@ -14,6 +14,7 @@ from slipstick.frontend.huggingface.configs.models import config_of
 from slipstick.frontend.loading import load_config
 from slipstick.frontend.loss import LabelledInputs
 from slipstick.frontend.modalities.sizes import Known
+from slipstick.frontend.runs.options import TraceOptions
 from slipstick.ir.graph import Graph, LengthBound, Phase, Workload
 from tests.frontend.sums import flops
 
@@ -36,7 +37,9 @@ IDEFICS3 = {
 
 
 def recorded(fields: Mapping[str, object], images: int) -> Graph:
-    return load_config(config_of("mine", json.loads(json.dumps(fields))), Workload.TRAIN, images=images)
+    return load_config(
+        config_of("mine", json.loads(json.dumps(fields))), Workload.TRAIN, options=TraceOptions(images=images)
+    )
 
 
 def layers_flops(tokens: int, matrices: int) -> int:

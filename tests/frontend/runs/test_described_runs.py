@@ -10,9 +10,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812 - the field's name for it
 
 import slipstick
-from slipstick.frontend import load
+from slipstick.frontend.loading import load, load_model
 from slipstick.frontend.loss import SUMMED
-from slipstick.frontend.runs.asked import AskedSizes
+from slipstick.frontend.runs.options import TraceOptions
 from slipstick.ir.errors import NotBuiltError, SlipstickError, TraceError, UnknownNameError, UsageError
 from slipstick.ir.graph import Graph, Phase, Role, Workload
 from slipstick.ir.sizes.expr import symbol
@@ -22,6 +22,7 @@ from ..sums import flops, num_ops
 
 V, H = nets.VOCAB, nets.HIDDEN
 TOKENS = symbol("batch") * symbol("seq")
+PLAIN = TraceOptions()
 MASKED = ("ids:int64[batch,seq]", "mask[batch,seq]")
 CACHED = ("ids:int64[batch,seq]", "keys[batch,4,kv,16]", "values:bf16[batch,4,kv,16]")
 
@@ -36,14 +37,17 @@ def inputs_of(graph: Graph) -> dict[str, str]:
     return {v.name: str(v.type) for v in given}
 
 
-def message(kind: type[SlipstickError], model: str, workload: str = "train", asked: AskedSizes | None = None) -> str:
+def message(kind: type[SlipstickError], model: str, workload: str = "train", options: TraceOptions = PLAIN) -> str:
     with pytest.raises(kind) as caught:
-        load(model, workload, asked=asked or AskedSizes())
+        load_model(model, workload, options=options)
     return str(caught.value)
 
 
 def test_inputs_are_said_in_words_or_come_with_the_factory(described: str) -> None:
-    for graph in (load(f"{described}:Masked", asked=AskedSizes(MASKED)), load(f"{described}:with_inputs")):
+    for graph in (
+        load_model(f"{described}:Masked", options=TraceOptions(inputs=MASKED)),
+        load(f"{described}:with_inputs"),
+    ):
         given = inputs_of(graph)
         assert given.items() >= {"ids": "int64[batch, seq]", "mask": "bf16[batch, seq]"}.items()
         assert flops(graph, Phase.FORWARD) == TOKENS * 2 * H * V
@@ -69,11 +73,11 @@ def test_two_arguments_that_nobody_described_are_named_with_the_flags_to_write(d
 def test_inputs_that_do_not_fit_are_named(
     words: tuple[str, ...], kind: type[SlipstickError], said: str, described: str
 ) -> None:
-    assert said in message(kind, f"{described}:Masked", asked=AskedSizes(words))
+    assert said in message(kind, f"{described}:Masked", options=TraceOptions(inputs=words))
 
 
 def test_what_only_factories_need_is_refused_of_other_models() -> None:
-    assert "--input: of factories" in message(UsageError, "llama-3.1-8b", asked=AskedSizes(MASKED))
+    assert "--input: of factories" in message(UsageError, "llama-3.1-8b", options=TraceOptions(inputs=MASKED))
 
 
 def test_a_dict_of_logits_gets_a_cross_entropy(described: str) -> None:
@@ -92,7 +96,7 @@ def test_training_without_a_loss_starts_from_the_sum_of_all_outputs_and_says_so(
 
 
 def test_images_have_a_batch_and_no_length(described: str) -> None:
-    graph = load(f"{described}:Images", asked=AskedSizes(("image:bf16[batch,3,32,32]",)))
+    graph = load_model(f"{described}:Images", options=TraceOptions(inputs=("image:bf16[batch,3,32,32]",)))
     assert inputs_of(graph) == {"image": "bf16[batch, 3, 32, 32]"}
     assert flops(graph, Phase.FORWARD) == symbol("batch") * (16 * 2 * 3 * 8 * 8 * H + 2 * H * 10)
     said = message(TraceError, f"{described}:Images")
@@ -106,26 +110,28 @@ def test_guessed_dims_of_an_image_leave_its_channels_alone() -> None:
 
 
 def test_a_loss_of_the_user_takes_the_place_of_any_other(described: str) -> None:
-    graph = load(f"{described}:Masked", asked=AskedSizes(MASKED, loss=f"{described}:square"))
+    graph = load_model(f"{described}:Masked", options=TraceOptions(inputs=MASKED, loss=f"{described}:square"))
     assert num_ops(graph)["cross_entropy"] == 0
-    said = message(UnknownNameError, f"{described}:Masked", asked=AskedSizes(MASKED, loss=f"{described}:sqare"))
+    said = message(
+        UnknownNameError, f"{described}:Masked", options=TraceOptions(inputs=MASKED, loss=f"{described}:sqare")
+    )
     assert "did you mean 'square'?" in said
 
 
 def test_decode_names_its_caches_in_words_or_in_the_record(described: str) -> None:
-    said = load(f"{described}:Step", "decode", asked=AskedSizes(CACHED, caches=("keys", "values")))
+    said = load_model(f"{described}:Step", "decode", options=TraceOptions(inputs=CACHED, caches=("keys", "values")))
     for graph in (said, load(f"{described}:as_run", "decode")):
         assert inputs_of(graph) == {
             "ids": "int64[batch, 1]", "cache.keys": "bf16[batch, 4, kv, 16]", "cache.values": "bf16[batch, 4, kv, 16]",
         }  # fmt: skip
     assert "--kv-cache" in message(NotBuiltError, f"{described}:Step", "decode")
-    wrong = AskedSizes(CACHED, caches=("key",))
+    wrong = TraceOptions(inputs=CACHED, caches=("key",))
     assert "did you mean 'keys'?" in message(UnknownNameError, f"{described}:Step", "decode", wrong)
 
 
 def test_a_leaf_in_words_takes_its_sizes_from_the_class(described: str) -> None:
     """Top two of eight experts of 3 x H x 128, one of 3 x H x 96 for all, and the router."""
-    graph = load(f"{described}:Sparse", "prefill", asked=AskedSizes(leaves=("Moe=experts(top_k=2)",)))
+    graph = load_model(f"{described}:Sparse", "prefill", options=TraceOptions(leaves=("Moe=experts(top_k=2)",)))
     a_token = 2 * (H * 8 + 2 * 3 * H * 128 + 3 * H * 96 + H * V)
     assert flops(graph, Phase.FORWARD) == TOKENS * a_token
     assert graph.num_parameters == 2 * V * H + H * 8 + 8 * 3 * H * 128 + 3 * H * 96
@@ -144,7 +150,7 @@ def test_a_leaf_in_words_takes_its_sizes_from_the_class(described: str) -> None:
     ],
 )
 def test_leaves_that_do_not_fit_are_named(leaf: str, said: str, described: str) -> None:
-    assert said in message(UsageError, f"{described}:Sparse", "prefill", AskedSizes(leaves=(leaf,)))
+    assert said in message(UsageError, f"{described}:Sparse", "prefill", TraceOptions(leaves=(leaf,)))
 
 
 def test_a_factory_that_returns_something_else_says_what_it_may(described: str) -> None:

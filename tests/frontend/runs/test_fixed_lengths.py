@@ -14,9 +14,9 @@ from sympy.parsing.sympy_parser import parse_expr  # type: ignore[import-untyped
 from torch.utils._sympy.functions import PythonMod
 
 import slipstick
-from slipstick.frontend import load
-from slipstick.frontend.runs.asked import AskedSizes
+from slipstick.frontend.loading import load, load_model
 from slipstick.frontend.runs.guards import MOST, GuardRanges, SizeGuard
+from slipstick.frontend.runs.options import TraceOptions
 from slipstick.ir.errors import TraceError, UnknownNameError, UsageError
 from slipstick.ir.graph import Graph, LengthBound, Phase
 from slipstick.ir.sizes.expr import symbol
@@ -37,7 +37,9 @@ def place(text: str) -> str:
 
 def at(name: str, seq: int, *fixed: str) -> Graph:
     """Load a factory for plans of a length, for a forward pass."""
-    return load(f"{FILE}:{name}", "prefill", asked=AskedSizes(fixed=fixed, sizes={"seq": seq, "kv": seq, "batch": 1}))
+    return load_model(
+        f"{FILE}:{name}", "prefill", options=TraceOptions(fixed=fixed, sizes={"seq": seq, "kv": seq, "batch": 1})
+    )
 
 
 def check(graph: Graph, seq: int) -> None:
@@ -82,13 +84,13 @@ def test_the_int_of_a_size_is_that_size_and_stays_open() -> None:
 def test_without_a_plan_the_length_must_be_said() -> None:
     with pytest.raises(TraceError, match=r"uses the size of seq as a plain number.*--fixed seq=LENGTH"):
         load(f"{FILE}:AsNumber", "prefill")
-    assert load(f"{FILE}:AsNumber", "prefill", asked=AskedSizes(fixed=("seq=64",))).bounds == (
+    assert load_model(f"{FILE}:AsNumber", "prefill", options=TraceOptions(fixed=("seq=64",))).bounds == (
         LengthBound("seq", 64, 64),
     )
     with pytest.raises(UnknownNameError, match="did you mean 'seq'"):
-        load(f"{FILE}:AsNumber", "prefill", asked=AskedSizes(fixed=("sec=64",)))
+        load_model(f"{FILE}:AsNumber", "prefill", options=TraceOptions(fixed=("sec=64",)))
     with pytest.raises(UsageError, match="SIZE=NUMBER"):
-        load(f"{FILE}:AsNumber", "prefill", asked=AskedSizes(fixed=("seq=long",)))
+        load_model(f"{FILE}:AsNumber", "prefill", options=TraceOptions(fixed=("seq=long",)))
 
 
 def test_code_that_decides_by_the_length_is_recorded_for_that_of_the_plan() -> None:
@@ -143,8 +145,8 @@ def test_a_graph_holds_at_the_sizes_of_its_example(net: type[torch.nn.Module], b
 def test_a_length_that_cannot_stay_open_is_that_of_the_plan_then_of_the_example() -> None:
     ids = torch.zeros(2, 64, dtype=torch.int64)
     assert [b.legal for b in slipstick.trace(nets.LongKernel(), ids, phase="prefill").bounds] == ["64"]
-    asked = AskedSizes(sizes={"seq": 32, "kv": 32, "batch": 1})
-    assert [b.legal for b in load(f"{FILE}:LongKernel", "prefill", "fp32", asked=asked).bounds] == ["32"]
+    options = TraceOptions(sizes={"seq": 32, "kv": 32, "batch": 1})
+    assert [b.legal for b in load_model(f"{FILE}:LongKernel", "prefill", "fp32", options=options).bounds] == ["32"]
     with pytest.raises(TraceError, match="a Fourier transform over an open size"):
         load(f"{FILE}:LongKernel", "prefill", "fp32")  # nobody said a length, and the code names none
 

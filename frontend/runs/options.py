@@ -1,4 +1,4 @@
-"""What a user says of a run in words: example inputs, loss, fixed sizes, leaves and caches, as on the command line."""
+"""How a model is recorded, and what a user says of its run in words, as on the command line."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import field
 
 from ...ir.errors import UnknownNameError, UsageError, check_once
+from ...ir.graph import Workload
 from ...ir.records import dataclass
 from ...ir.types import DType
 from ...ir.units import is_digits
+from ..forms import form_of
 
 _INPUT = re.compile(r"(?P<name>[A-Za-z_][\w.]*)(?::(?P<dtype>\w*))?\[(?P<dims>[^\]]*)\]")
 _LEAF = re.compile(r"(?P<kind>[A-Za-z_][\w.]*)=(?P<made>\w+)(?:\((?P<options>[^)]*)\))?")
@@ -17,40 +19,68 @@ _WORDS = ("batch", "seq", "kv")
 _LEAVES = ("experts", "attention", "recurrence")
 
 
-@dataclass(frozen=True, slots=True)
-class AskedSizes:
-    """The words of a user, not yet looked at, and the lengths of the plan, where one is known.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TraceOptions:
+    """What a model is recorded for and how, and the words of a user on its run, which are not yet looked at.
 
     Args:
+        workload: train, prefill or decode.
+        dtype: element type of weights and activations; ONNX and `.pt2` files have their own.
+        name: what the graph is called; the class name when left out.
+        dims: what the named dims of an ONNX file or a `.pt2` file are: batch, seq, kv, total, tokens or a number.
+        images: pictures a sequence of a model that sees, in training and prefill: with them its graph holds the encoder
+            of pictures, too; without any it is that of its language model alone.
+        source_tokens: what the encoder of an encoder-decoder reads; None: as many tokens as the plan's lengths say.
+        allow_unpriced: keep operators without a rule as nodes of which only the bytes count, instead of refusing them.
+        spelled_out: record norms, rotary embeddings and activations as the model's own code runs them, operator by
+            operator, instead of as one kernel each: what unfused code keeps in training. Of recorded models only.
         inputs: `name:dtype[dim,..]` each; the type may be left out and is then the model's; a dim is a number or one of
             batch, seq, kv.
         loss: `file.py:function`, a function of what the module returns.
         fixed: `size=number` each.
         leaves: `Class=experts(top_k=2)`, `Class=attention(causal=true)` or `Class=recurrence(kind=delta)` each.
         caches: names of inputs that are KV caches.
-        sizes: the lengths of the plan: seq, kv, and batch for that of one micro-batch.
+        sizes: the lengths of the plan, where one is known: seq, kv, and batch for that of one micro-batch.
+        loss_by: how a user who asks so names a loss.
     """
 
+    workload: Workload = Workload.TRAIN
+    dtype: DType = DType.BF16
+    name: str = ""
+    dims: Mapping[str, str] = field(default_factory=dict)
+    images: int = 0
+    source_tokens: int | None = None
+    allow_unpriced: bool = False
+    spelled_out: bool = False
     inputs: Sequence[str] = ()
     loss: str = ""
     fixed: Sequence[str] = ()
     leaves: Sequence[str] = ()
     caches: Sequence[str] = ()
     sizes: Mapping[str, int] = field(default_factory=dict)
+    loss_by: str = "loss=function"
 
-    def refuse_but_of_factories(self, model: str) -> None:
-        """Refuse, for a model that is no factory, what only factories need."""
+    def refuse_unread(self, model: str) -> None:
+        """Refuse words on inputs that a model of this form does not read."""
+        form = form_of(model)
         flags = {
-            "--input": self.inputs,
-            "--loss": self.loss,
-            "--leaf": self.leaves,
-            "--kv-cache": self.caches,
-            "--fixed": self.fixed,
+            "input": self.inputs,
+            "loss": self.loss,
+            "leaf": self.leaves,
+            "kv-cache": self.caches,
+            "fixed": self.fixed,
         }
-        given = next((flag for flag, value in flags.items() if value), None)
+        given = next((flag for flag, value in flags.items() if value and flag not in form.reads), None)
         if given is not None:
-            files = " (ONNX and .pt2 files have --dim NAME=NUMBER)" if given == "--fixed" else ""
-            raise UsageError(f"{given}: of factories (file.py:function) only, which '{model}' is not{files}")
+            files = " (ONNX and .pt2 files have --dim NAME=NUMBER)" if given == "fixed" else ""
+            raise UsageError(f"--{given}: of factories (file.py:function) only, which '{model}' is not{files}")
+        if self.dims and "dim" not in form.reads:
+            raise UsageError(f"--dim {next(iter(self.dims))}: of ONNX and .pt2 files only, which '{model}' is not")
+        if self.images and "images" not in form.reads:
+            raise UsageError(
+                f"--images {self.images}: of models of transformers by name or config.json; what a file reads it says "
+                f"itself, and of a factory --input does: '{model}'"
+            )
 
 
 @dataclass(frozen=True, slots=True)
