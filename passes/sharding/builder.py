@@ -264,7 +264,7 @@ class RegionBuilder:
             have, want = self.where[value][axis], need[axis]
             if not is_alike(axis, have, want):
                 groups.setdefault(self._message(value, axis, have, want), []).append(axis)
-        found = [tuple(g) for g in groups.values()]
+        found = [group_axes(tuple(g)).axes for g in groups.values()]
         if not any(key[0] == "routed" for key in groups):
             return found
         # -1 for what leaves less on each rank, 1 for what leaves more, 0 for the rest.
