@@ -11,6 +11,7 @@ import re
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
+from ...ir.units import is_digits
 from ..export import ExportSubject, Flag
 from ..launch import plain
 from ..rows import Framework, Group
@@ -88,7 +89,7 @@ def _literal(name: str, value: object) -> str:
         return _TYPES.get(str(value), repr(value))
     if name in ("recompute_modules", "hierarchical_context_parallel_sizes") and value is not None:
         words = str(value).split()
-        return repr([int(word) if word.isdecimal() else word for word in words])
+        return repr([int(word) if is_digits(word) else word for word in words])
     return repr(value)
 
 

@@ -5,14 +5,14 @@ from typing import cast
 
 import pytest
 
-from slipstick import size
+from slipstick import choose, size
 from slipstick.report.serving.fleets import FleetResult, known_of, ranked, usd_per_hour
 
 
 @pytest.fixture(scope="module")
 def found() -> FleetResult:
-    result = size(
-        "llama-3.1-8b", "dgx-h100,dgx-a100-80gb,xeon-server", target_rps="20,200", isl="512", osl="128", ttft="1s",
+    result = choose(
+        "llama-3.1-8b", "dgx-h100,dgx-a100-80gb,xeon-server", rps="20,200", isl="512", osl="128", ttft="1s",
         tpot="15ms", engine="vllm",
     )  # fmt: skip
     return cast("FleetResult", result)
