@@ -64,7 +64,7 @@ def loads() -> Iterator[list[Cell]]:
         for num in RANKS:
             # 256 experts are dealt out to 64 and 128 ranks, 288 with copies to 72 and 144.
             if (256 + copies) % num == 0:
-                yield ["busiest rank", name, f"EP{num}", float(found.value({"ep": float(num)})), "", ""]
+                yield ["busiest rank", name, f"EP{num}", float(found.evaluate({"ep": float(num)})), "", ""]
 
 
 def published(full: bool) -> Iterator[list[Cell]]:
