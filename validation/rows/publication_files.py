@@ -34,7 +34,7 @@ SETTINGS = frozenset(
 @cache
 def common() -> Publication:
     """Return what is known of every table."""
-    return _read(COMMON)["*"]
+    return _read(COMMON, "every table")["*"]
 
 
 def publications_beside(table: Path, columns: Iterable[str], data_sets: Sequence[str]) -> Callable[[str], Publication]:
@@ -43,10 +43,10 @@ def publications_beside(table: Path, columns: Iterable[str], data_sets: Sequence
     SystemFileError lists what is wrong with the file beside the table: keys, columns and data sets that are not there.
     """
     path = table.with_suffix(".yaml")
-    own = _read(path) if path != table and path.is_file() else {}
+    own = _read(path, table.name) if path != table and path.is_file() else {}
     faults = [*_unused(own, data_sets), *_unknown(own, {*columns, *SETTINGS})]
     if faults:
-        raise all_of(f"'{path}', which says what is known of {table.name},", faults, _lines(path))
+        raise all_of(_title(path, table.name), faults, _lines(path))
 
     @cache
     def of(data_set: str) -> Publication:
@@ -56,12 +56,16 @@ def publications_beside(table: Path, columns: Iterable[str], data_sets: Sequence
     return of
 
 
-def _read(path: Path) -> dict[str, Publication]:
+def _title(path: Path, table: str) -> str:
+    return f"'{path}', which says what is known of {table},"
+
+
+def _read(path: Path, table: str) -> dict[str, Publication]:
     intake, form = Intake(), inside(Publication)
     tree = read_tree(read_settings(path), str(path))
     found = {name: form.read(one, (name,), name, intake) for name, one in tree.items()}
     if intake.faults:
-        raise all_of(f"'{path}'", intake.faults, _lines(path))
+        raise all_of(_title(path, table), intake.faults, _lines(path))
     return {name: one for name, one in found.items() if one is not None}
 
 
