@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from functools import cache
+from types import MappingProxyType
 from typing import TYPE_CHECKING, ClassVar
 
 import click
@@ -13,7 +15,8 @@ from ...ir.errors import UsageError
 from ..help import HELP_ALL, Section, is_of_topic, write_options
 from ..output.talk import TALK
 from .build import flags_of, options_in
-from .shared import MODEL, shared_flags
+from .names import of_catalogue
+from .talk import talk_flags
 
 if TYPE_CHECKING:
     from ...app.plans.launch import FilesRead
@@ -21,6 +24,35 @@ if TYPE_CHECKING:
 # Words by which a launch is read, before all others are.
 _READ = ("launch", "plan", "gpus", "system", "model", "environment")
 _FILES = "slipstick.files"
+MODEL = click.Argument(["model"], shell_complete=of_catalogue("models"))
+
+
+@cache
+def shared_flags() -> Mapping[str, tuple[click.Option, ...]]:
+    """Return the flags that all verbs of plans share, by subject; words of plans load with them."""
+    from ...app.arguments.machine import (
+        MachineArgs,
+        MoneyArgs,
+        OtherArgs,
+        OverrideArgs,
+        QuietArgs,
+        RunArgs,
+        SystemArgs,
+        YearArgs,
+    )
+    from ...app.arguments.plan import BatchArgs, DescribingArgs, DimArgs, ImageArgs, LoweringArgs, PhaseArgs, PlanArgs
+
+    return MappingProxyType(
+        {
+            "Workload": flags_of(PhaseArgs, ImageArgs, DimArgs, DescribingArgs, BatchArgs),
+            "Plan": flags_of(PlanArgs),
+            "Machine": flags_of(SystemArgs, MachineArgs, YearArgs, OverrideArgs),
+            "Training run": flags_of(RunArgs),
+            "Money": flags_of(MoneyArgs),
+            "Compiler": flags_of(LoweringArgs),
+            "Other": (*flags_of(OtherArgs, QuietArgs), talk_flags()[1]),
+        }
+    )
 
 
 def arguments_of(ctx: click.Context, command: str = "") -> VerbArguments:

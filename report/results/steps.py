@@ -189,8 +189,7 @@ class ServeResult(_Estimated):
     """A server under a load: latencies, rates, memory, money. `answer` is the whole estimate of it."""
 
     forms: ClassVar[tuple[str, ...]] = (*Result.forms, *DRAWN)
-    ttft_s, tpot_s, e2el_s = MetricValue(), MetricValue(), MetricValue()
-    requests_per_s, usd_per_mtok_output = MetricValue(), MetricValue()
+    ttft_s, tpot_s, e2el_s, requests_per_s, usd_per_mtok_output = (MetricValue() for _ in range(5))
     answer: ServeEstimate
     overrides: tuple[str, ...] = ()
     settings: Callable[[], str] | None = None

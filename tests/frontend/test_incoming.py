@@ -53,7 +53,7 @@ def test_a_config_is_admitted_or_refused_as_the_users(
 def test_what_reading_stumbles_over_is_the_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, model: str, error: Exception
 ) -> None:
-    def fail(request: object) -> Graph:
+    def fail(*asked: object) -> Graph:
         raise error
 
     path = changed(tmp_path, "tiny-llama", "vocab_size", 64) if model.endswith("json") else str(tmp_path / model)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from slipstick.benchmarks.frozen.answers import answered, changes, read, write
 from slipstick.benchmarks.frozen.cases import UNMOVED, commands, names
-from slipstick.cli.flags.shared import shared_flags
+from slipstick.cli.flags.command import shared_flags
 
 
 def test_questions_move_every_word_of_a_plan() -> None:

@@ -13,7 +13,7 @@ from slipstick.app.arguments.options import option_of
 from slipstick.app.plans.schema import plan_schema
 from slipstick.app.search.axes import CHOICES, NUMBERS, REFUSED, SINGLE, words_of_a_space
 from slipstick.cli.flags.build import flag_of
-from slipstick.cli.flags.shared import shared_flags
+from slipstick.cli.flags.command import shared_flags
 from slipstick.ir.errors import PlanError, UnknownNameError
 from slipstick.ir.plan import WORDS, Family, LoweringPolicy, PlanWords, check_family, structure_of
 from slipstick.ir.plan.files import plan_words
@@ -109,7 +109,7 @@ def test_words_that_a_graph_is_lowered_for_stand_in_the_table_alone() -> None:
     general = [
         ROOT / f"{name}.py"
         for name in (
-            "cli/flags/shared",
+            "cli/flags/command",
             "app/request",
             "app/plans/file",
             "app/plans/schema",
