@@ -55,6 +55,6 @@ def _walk(top: Path) -> Iterator[Path]:
 def _is_ours(path: Path) -> bool:
     if path.is_symlink() or path.name == "__pycache__" or path.suffix in {".pyc", ".egg-info"}:
         return False
-    if path.parent == ROOT and path.name in {"build", "dist"}:
+    if path.parent == ROOT and path.name in {"build", "dist", "results"}:
         return False
     return not path.name.startswith(".") or path.name in {".ci", ".gitignore"}
