@@ -13,8 +13,8 @@ from tempfile import TemporaryDirectory
 from matplotlib.axes import Axes
 from study import Cell, Table, run
 
+import slipstick
 from slipstick.cost.run.sites import Sites
-from slipstick.driver.estimate import estimate
 
 # Llama 3's layers, 42 of them: 10.2B parameters. 128 sequences a site and step, as 38 minutes at 43 % MFU come to.
 CONFIG = {"model_type": "llama", "hidden_size": 4096, "num_hidden_layers": 42, "num_attention_heads": 32,
@@ -40,7 +40,7 @@ def steps(full: bool) -> Iterator[list[Cell]]:
     with TemporaryDirectory() as folder:
         path = Path(folder) / "intellect-1.json"
         path.write_text(json.dumps(CONFIG), encoding="utf-8")
-        found = estimate(
+        found = slipstick.estimate(
             str(path), "dgx-h100", gpus=8, zero=3, seq=8192, gbs=128, mbs=1, recompute="full", stack="fsdp2"
         )
     seconds = EVERY * found.metrics["step_time_s"]

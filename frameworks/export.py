@@ -216,11 +216,11 @@ def yaml_text(tree: object) -> str:
         def ignore_aliases(self, data: object) -> bool:
             return True
 
-        def represent_str(self, text: str) -> yaml.ScalarNode:
+        def represent_text(self, text: str) -> yaml.ScalarNode:
             style = "|" if "\n" in text else None
             return self.represent_scalar("tag:yaml.org,2002:str", text, style=style)
 
-    Dumper.add_representer(str, Dumper.represent_str)
+    Dumper.add_representer(str, Dumper.represent_text)
     return str(yaml.dump(tree, Dumper=Dumper, sort_keys=False, width=10_000, allow_unicode=True))
 
 

@@ -160,7 +160,7 @@ class SearchWords(
 
 
 @dataclass(frozen=True, kw_only=True)
-class ChooseWords(  # GPUs of a choice are several
+class ChooseWords(  # pyright: ignore[reportIncompatibleVariableOverride]  # GPUs of a choice are several
     CountsArgs, FleetArgs, TargetArgs, EngineArgs, FleetPlanArgs, ChooseArgs, EvidenceArgs, ExecutorArgs, PlanVerbWords,
     MachinesArg,
 ):

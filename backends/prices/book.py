@@ -90,8 +90,9 @@ def build_prices(files: Sequence[File], overrides: Sequence[str] = ()) -> Prices
     tree, origins = laid_down(files, overrides)
     if overrides:
         from ..machine.files.system_overrides import override
-    for text in overrides:
-        tree = override(tree, text, PricesSection, "prices")
+
+        for text in overrides:
+            tree = override(tree, text, PricesSection, "prices")
     section = section_of(PricesSection, tree, f"prices '{files[-1].name}'", in_files(origins))
     return Prices(section)
 

@@ -54,9 +54,10 @@ class QuantiseCache(RegionPass[Node]):
         old, dtype = region.region, KV_DTYPES[self.dtype]
         users = old.users.get(match.key, ())
         region.retype(dtype, *past, match.key)
+        wide = new
         if not past:
             region.values[match.key] = replace(region.values[match.key], storage=match.key)
-            others, wide = users, new
+            others = users
         else:
             for user in users:
                 region.retype(dtype, *_below(old, user))
