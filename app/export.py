@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from ..frameworks.deployments.targets import TARGETS, write_deployment
+from ..frameworks.registry import ENGINES
 from ..ir.errors import UsageError
 from ..ir.records import dataclass
 from .arguments.options import options_of
@@ -22,9 +24,8 @@ if TYPE_CHECKING:
     from ..frameworks.export import Export, ExportSubject
 
 FRAMEWORKS = options_of(ExportArgs)["to"].choices
-TRAINERS = ("megatron", "megatron-bridge", "torchtitan", "deepspeed")
-SERVERS = ("vllm", "sglang", "tensorrt-llm")
-DEPLOYMENTS = ("kubernetes", "dynamo", "llm-d")
+SERVERS = tuple(name for name in FRAMEWORKS if name in ENGINES)
+DEPLOYMENTS = tuple(name for name in FRAMEWORKS if name in TARGETS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +44,7 @@ class ExportRequest(Request):
 def export_plan(request: ExportRequest) -> tuple[Export, str]:
     """Return a plan in the words of a framework, and what it is of; UsageError where the framework has no such plan."""
     framework, serving, is_server = request.framework, request.serving, request.words.phase == "serve"
-    if is_server and framework in TRAINERS:
+    if is_server and framework not in (*SERVERS, *DEPLOYMENTS):
         allowed = ", ".join((*SERVERS, *DEPLOYMENTS))
         raise UsageError(f"--phase serve is answered by servers: --to {allowed}, not {framework}")
     check_phase(request)
@@ -102,8 +103,6 @@ def server_subject(request: Request, serving: Serving) -> ExportSubject:
 def deployed(target: str, request: ExportRequest, serving: Serving) -> tuple[Export, str]:
     """Return the servers of a plan, or both pools of a disaggregated one, as a deployment, with its headline."""
     from ..frameworks.deployments.pools import pool_of
-    from ..frameworks.deployments.targets import write_deployment
-    from ..frameworks.registry import ENGINES
 
     if request.words.phase != "serve":
         raise UsageError(f"--to {target} deploys servers: give a plan of --phase serve")

@@ -9,17 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 import click
 
 from ..app.arguments.others import StepArgs, StrictArgs
-from ..app.arguments.serving import (
-    CachedArgs,
-    DisaggArgs,
-    DraftArgs,
-    EngineArgs,
-    LimitArgs,
-    LoadArgs,
-    RequestArgs,
-    TargetArgs,
-    WorkerArgs,
-)
+from ..app.arguments.serving import DraftArgs, EngineArgs, PoolArgs, RequestsServedArgs
 from ..app.sources import VerbArguments
 from ..ir.errors import UsageError
 from .flags.build import flags_of, words
@@ -50,8 +40,8 @@ class ServerCommand(PlanCommand):
 
     serves = True
     more = (
-        ("Serving (--phase serve)", flags_of(EngineArgs, RequestArgs, CachedArgs, LoadArgs, LimitArgs, TargetArgs)),
-        ("Disaggregated prefill and decode (--phase serve)", flags_of(DisaggArgs, WorkerArgs)),
+        ("Serving (--phase serve)", flags_of(EngineArgs, RequestsServedArgs)),
+        ("Disaggregated prefill and decode (--phase serve)", flags_of(PoolArgs)),
         ("Speculative decoding (--phase serve)", flags_of(DraftArgs)),
     )
 

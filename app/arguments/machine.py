@@ -95,6 +95,11 @@ class OverrideArgs:
 
 
 @dataclass(frozen=True, kw_only=True)
+class MachineWordsArgs(MachineArgs, YearArgs, OverrideArgs):
+    """Words of a machine beside its name."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class RunArgs:
     """A whole training run."""
 

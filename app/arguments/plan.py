@@ -89,6 +89,11 @@ class BatchArgs:
 
 
 @dataclass(frozen=True, kw_only=True)
+class WorkloadArgs(PhaseArgs, ImageArgs, DimArgs, DescribingArgs, BatchArgs):
+    """Words of a model and a step of it."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class DegreeArgs:
     """Degrees of parallelism, and how stages are scheduled."""
 

@@ -196,3 +196,18 @@ class DraftArgs:
         "Probability that a draft token is accepted when all before it were; needed with a draft.",
         least=0.0, most=1.0, metavar="X",
     )] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class RequestsServedArgs(RequestArgs, CachedArgs, LoadArgs, LimitArgs, TargetArgs):
+    """Requests to a server, their load, limits and targets."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PoolArgs(DisaggArgs, WorkerArgs):
+    """Pools of prompts and of answers."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServerArgs(EngineArgs, RequestsServedArgs, PoolArgs, DraftArgs):
+    """Words of a server under a load."""

@@ -29,28 +29,17 @@ from .fleets import (
 from .machine import (
     EnvironmentArgs,
     FileArgs,
-    MachineArgs,
+    MachineWordsArgs,
     MoneyArgs,
     OtherArgs,
-    OverrideArgs,
     QuietArgs,
     RunArgs,
     YearArgs,
 )
 from .others import CostArgs, ExportArgs, StepArgs, StrictArgs, TraceArgs
-from .plan import BatchArgs, DescribingArgs, DimArgs, ImageArgs, LoweringArgs, PhaseArgs, PlanArgs
+from .plan import DescribingArgs, LoweringArgs, PlanArgs, WorkloadArgs
 from .search import AnswerArgs, ExecutionArgs, PlainRequestArgs, PoolSearchArgs, SamplingArgs, SpaceArgs
-from .serving import (
-    CachedArgs,
-    DisaggArgs,
-    DraftArgs,
-    EngineArgs,
-    LimitArgs,
-    LoadArgs,
-    RequestArgs,
-    TargetArgs,
-    WorkerArgs,
-)
+from .serving import CachedArgs, EngineArgs, LimitArgs, RequestArgs, ServerArgs, TargetArgs, WorkerArgs
 from .training import MixedArgs, PlacementArgs, RecomputeArgs, SampleArgs, TopologyArgs
 
 if TYPE_CHECKING:
@@ -114,8 +103,8 @@ class MachineOrNone(ModelArg):
 
 @dataclass(frozen=True, kw_only=True)
 class PlanVerbWords(
-    FileArgs, EnvironmentArgs, PhaseArgs, ImageArgs, DimArgs, DescribingArgs, BatchArgs, PlanArgs, MachineArgs,
-    YearArgs, OverrideArgs, RunArgs, MoneyArgs, LoweringArgs, OtherArgs, QuietArgs,
+    FileArgs, EnvironmentArgs, WorkloadArgs, PlanArgs, MachineWordsArgs, RunArgs, MoneyArgs, LoweringArgs, OtherArgs,
+    QuietArgs,
 ):
     """Words of a plan, its machine, its model and its run."""
 
@@ -127,9 +116,7 @@ class EstimateWords(PlanVerbWords, EngineArgs, StepArgs, StrictArgs, MachineArg)
 
 @dataclass(frozen=True, kw_only=True)
 class ServeWords(
-    PlanVerbWords, EngineArgs, RequestArgs, CachedArgs, LoadArgs, LimitArgs, TargetArgs, DisaggArgs, WorkerArgs,
-    DraftArgs,
-    StrictArgs, NamedMachineArg,
+    PlanVerbWords, ServerArgs, StrictArgs, NamedMachineArg
 ):
     """Words of `serve`."""
 
@@ -143,9 +130,7 @@ class SizeWords(
 
 @dataclass(frozen=True, kw_only=True)
 class ExportWords(
-    PlanVerbWords, EngineArgs, RequestArgs, CachedArgs, LoadArgs, LimitArgs, TargetArgs, DisaggArgs, WorkerArgs,
-    DraftArgs,
-    ExportArgs, NamedMachineArg,
+    PlanVerbWords, ServerArgs, ExportArgs, NamedMachineArg
 ):
     """Words of `export`."""
 

@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, cast
 from ...ir.errors import UsageError
 from ...ir.plan.files import SCHEMA, SERVE, check_said, plan_yaml
 from ..arguments.options import Opt, options_of
+from ..arguments.serving import ServerArgs
 from ..prepare import plan_of
 from ..request import Request
 from ..serving.words import Serving
 from ..software import with_software
 from ..sources import Setting, Source, VerbArguments, merge_layers
 from .file import read_plan
-from .words import LOWERED, MODEL, SERVER, STEP, plan_words
+from .words import LOWERED, MODEL, STEP, plan_words
 
 if TYPE_CHECKING:
     from ...ir.plan import Plan
@@ -72,7 +73,7 @@ def request_of(text: str) -> Request:
 
 def _arguments(values: Mapping[str, object]) -> VerbArguments:
     """Return the arguments of an estimate of which a plan says these."""
-    options = {MODEL.word: MODEL, **options_of(*STEP, *LOWERED, *SERVER)}
+    options = {MODEL.word: MODEL, **options_of(*STEP, *LOWERED, ServerArgs)}
     layer = {name: Setting(value, Source.PLAN) for name, value in values.items()}
     return VerbArguments(settings=merge_layers(options, layer))
 
@@ -106,12 +107,12 @@ def read_command(args: Sequence[str]) -> dict[str, Word]:
 
 def command_arguments(args: Sequence[str]) -> VerbArguments:
     """Return the arguments of a command line of an estimate; UsageError for a flag that there is not."""
-    fields_of = {word: opt.field for word, opt in options_of(*STEP, *LOWERED, *SERVER).items()}
+    fields_of = {word: opt.field for word, opt in options_of(*STEP, *LOWERED, ServerArgs).items()}
     return _arguments({fields_of.get(word, word): value for word, value in read_command(args).items()})
 
 
 def _flags(args: Sequence[str]) -> Iterator[tuple[Opt, Word]]:
-    named = {name: opt for opt in options_of(*STEP, *LOWERED, *SERVER).values() for name in opt.names}
+    named = {name: opt for opt in options_of(*STEP, *LOWERED, ServerArgs).values() for name in opt.names}
     words = iter(args)
     for word in words:
         name, equals, text = word.partition("=")

@@ -16,10 +16,11 @@ from ...ir.graph import Graph
 from ...ir.text.untrusted import allow_typed_code
 from ..arguments.machine import SystemArgs
 from ..arguments.options import Opt, options_of
+from ..arguments.serving import ServerArgs
 from ..arguments.verbs import MachinesArg, NamedMachineArg
 from ..plans.launch import read_files
 from ..plans.own_defaults import has_own_defaults, read_own_defaults, used_defaults
-from ..plans.words import MODEL, SERVER
+from ..plans.words import MODEL
 from ..sources import Layer, Setting, Source, VerbArguments, merge_layers
 
 P = ParamSpec("P")
@@ -108,7 +109,7 @@ def _arguments(
     for word, value in {**places, **usual, **values}.items():
         opt = options.get(word)
         if opt is None:
-            near = "; serve(...) has it;" if word in options_of(*SERVER) else did_you_mean(word, list(words))
+            near = "; serve(...) has it;" if word in options_of(ServerArgs) else did_you_mean(word, list(words))
             raise UnknownNameError(f"{name} has no word '{word}'{near} see help(slipstick.{name})")
         if value is not None:
             typed[opt.field] = Setting(_read(opt, value), Source.TYPED)

@@ -8,8 +8,7 @@ from ...ir.errors import UsageError
 from ...ir.schedules.registry import USUAL
 from ..arguments.machine import RunArgs
 from ..arguments.options import options_of
-from ..arguments.serving import EngineArgs
-from ..plans.words import SERVER
+from ..arguments.serving import DraftArgs, PoolArgs, RequestsServedArgs
 
 if TYPE_CHECKING:
     from ..request import Request
@@ -20,7 +19,7 @@ _INSTEAD = "; a step has --mbs (sequences per replica and pass) and --gbs (seque
 # Replicas fail as training jobs do.
 _OF_FAILURES = ("mtbf", "restart_time")
 # Words that say nothing of the other kind of estimate; some are of the screen.
-OF_SERVING = tuple(options_of(*(record for record in SERVER if record is not EngineArgs)))
+OF_SERVING = tuple(options_of(RequestsServedArgs, PoolArgs, DraftArgs))
 OF_STEPS = (
     "seq",
     "mbs",

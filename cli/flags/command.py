@@ -30,23 +30,14 @@ MODEL = click.Argument(["model"], shell_complete=of_catalogue("models"))
 @cache
 def shared_flags() -> Mapping[str, tuple[click.Option, ...]]:
     """Return the flags that all verbs of plans share, by subject; words of plans load with them."""
-    from ...app.arguments.machine import (
-        MachineArgs,
-        MoneyArgs,
-        OtherArgs,
-        OverrideArgs,
-        QuietArgs,
-        RunArgs,
-        SystemArgs,
-        YearArgs,
-    )
-    from ...app.arguments.plan import BatchArgs, DescribingArgs, DimArgs, ImageArgs, LoweringArgs, PhaseArgs, PlanArgs
+    from ...app.arguments.machine import MachineWordsArgs, MoneyArgs, OtherArgs, QuietArgs, RunArgs, SystemArgs
+    from ...app.arguments.plan import LoweringArgs, PlanArgs, WorkloadArgs
 
     return MappingProxyType(
         {
-            "Workload": flags_of(PhaseArgs, ImageArgs, DimArgs, DescribingArgs, BatchArgs),
+            "Workload": flags_of(WorkloadArgs),
             "Plan": flags_of(PlanArgs),
-            "Machine": flags_of(SystemArgs, MachineArgs, YearArgs, OverrideArgs),
+            "Machine": flags_of(SystemArgs, MachineWordsArgs),
             "Training run": flags_of(RunArgs),
             "Money": flags_of(MoneyArgs),
             "Compiler": flags_of(LoweringArgs),
