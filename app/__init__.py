@@ -1,1 +1,1 @@
-"""What a user asked, as records, and the functions that answer it; the command line and Python alike come here."""
+"""Requests as records, and the functions that answer them for the command line and Python."""

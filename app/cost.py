@@ -1,4 +1,4 @@
-"""What a system costs, from its dies to a GPU for an hour; several systems side by side."""
+"""Price systems from their dies to a GPU-hour, one alone or several side by side."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a user asked for, turned into a graph, a plan, a system and a lowered graph."""
+"""Prepare a request: its graph, plan, system and lowered graph."""
 
 from __future__ import annotations
 

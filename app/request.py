@@ -1,4 +1,4 @@
-"""What a user asked for, as records: the model, the machine, the plan, the run, and how a graph is lowered."""
+"""Request records: model, machine, plan, run and lowering options."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ class MachineRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compiler:
-    """How a graph is lowered, and what is shown of it."""
+    """Passes of the lowering, and dumps of graphs."""
 
     passes: str | None
     stop_after: str | None

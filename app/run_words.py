@@ -1,4 +1,4 @@
-"""What a user said of a whole training run, and the run that it is."""
+"""Words of a training run, and the run that they describe."""
 
 from __future__ import annotations
 

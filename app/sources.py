@@ -1,4 +1,4 @@
-"""Where each word of a request comes from: typed, or said by a file, a launch or the environment, or by nobody."""
+"""Settings with their sources: command line, plan file, launch, environment, file of a folder, defaults of a verb."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an answer says while it is worked out: lines, how far it is, and files that it writes."""
+"""Output during a computation: lines, progress and written files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a model is made of, and how each of its operators is priced."""
+"""List the operators of a model and the way each is priced."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is exported and what comes out: the words of a framework, what they cannot say, and what they leave open."""
+"""Exports of plans: the subject, the flags of a framework, lost settings and open settings."""
 
 from __future__ import annotations
 

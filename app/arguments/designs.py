@@ -55,7 +55,7 @@ class AroundArgs:
 
 @dataclass(frozen=True, kw_only=True)
 class VolumeArgs:
-    """What a package is sold for."""
+    """Volume and margin of a package."""
 
     volume: Annotated[float | None, Opt(
         "Production volume of a design in packages, over which NRE is spread.",
@@ -69,7 +69,7 @@ class VolumeArgs:
 
 @dataclass(frozen=True, kw_only=True)
 class TechnologyArgs:
-    """Of what it is made."""
+    """Technology of a design."""
 
     technology: Annotated[str | Path | None, Opt(
         "Nodes, units, memories and links.",
@@ -83,7 +83,7 @@ class TechnologyArgs:
 
 @dataclass(frozen=True, kw_only=True)
 class DesignsArgs:
-    """Which rows are shown."""
+    """Objectives and rows of a table of designs."""
 
     objective: Annotated[Listed | None, Opt(
         "Columns to minimise (with a +: to maximise), in order of priority; rows are sorted by the first.  [default: "
@@ -96,7 +96,7 @@ class DesignsArgs:
 
 @dataclass(frozen=True, kw_only=True)
 class DesignSamplingArgs(SamplingArgs):
-    """How designs are chosen: they are priced as a table, so that more are chosen at once."""
+    """Sampling of designs, which are priced as a table of many at once."""
 
     trials_at_once: Annotated[int | None, Opt(
         "Trials per batch: larger batches run faster, smaller ones let the sampler learn sooner.  [default: 32]",
@@ -106,7 +106,7 @@ class DesignSamplingArgs(SamplingArgs):
 
 @dataclass(frozen=True, kw_only=True)
 class StudyArgs:
-    """Where trials are kept."""
+    """Journal of trials."""
 
     study: Annotated[str | Path | None, Opt(
         "Keep the trials of the optimiser here, as a journal of Optuna, and resume those that it holds.",
@@ -116,7 +116,7 @@ class StudyArgs:
 
 @dataclass(frozen=True, kw_only=True)
 class OptimiseArgs:
-    """What a design may be made of, within which budgets, and what is small of it."""
+    """Parts and budgets of an optimised design."""
 
     node: Annotated[Listed | None, Opt(
         "Technology nodes, as N5,N3, oldest first.  [default: all]",
@@ -143,7 +143,7 @@ class OptimiseArgs:
 
 @dataclass(frozen=True, kw_only=True)
 class AimArgs:
-    """What is small."""
+    """Objective of an optimised design."""
 
     objective: Annotated[str, Opt(
         "What to minimise: step time, dollars or joules of a token, or a column of `slipstick sweep` (+ to maximise).",

@@ -10,7 +10,7 @@ from .options import Listed, Opt, Pairs
 
 @dataclass(frozen=True, kw_only=True)
 class EvidenceArgs:
-    """Which systems stand in front."""
+    """Order of systems by evidence or value."""
 
     by_evidence: Annotated[bool, Opt(
         "Rank systems whose chip nobody measured behind the others, or among them.",
@@ -20,7 +20,7 @@ class EvidenceArgs:
 
 @dataclass(frozen=True, kw_only=True)
 class SizeArgs:
-    """Which deployment is looked for."""
+    """Objective and limits of a deployment."""
 
     target_rps: Annotated[str | float | Path, Opt(
         "Target rate of requests per second, or several that are compared; or how it goes over a day, by a curve or "
@@ -62,7 +62,7 @@ class FleetArgs:
 
 @dataclass(frozen=True, kw_only=True)
 class FleetPlanArgs:
-    """Which plans it may have."""
+    """Plans of a fleet."""
 
     spare: Annotated[int, Opt("Replicas beyond what it takes.", least=0, metavar="N")] = 0
     confirm: Annotated[Literal["auto", "on", "off"], Opt(
@@ -79,7 +79,7 @@ class FleetPlanArgs:
 
 @dataclass(frozen=True, kw_only=True)
 class SystemsArgs:
-    """Which machines are compared."""
+    """Systems of a comparison."""
 
     system: Annotated[str, Opt(
         "Systems to compare: names of `slipstick list systems`, YAML files, or all of the catalogue.",
@@ -89,7 +89,7 @@ class SystemsArgs:
 
 @dataclass(frozen=True, kw_only=True)
 class CountsArgs:
-    """How many of their accelerators."""
+    """Numbers of GPUs of a choice."""
 
     gpus: Annotated[Listed | None, Opt(
         "Numbers of GPUs of a training run: first:last doubles, first:last:step adds, or a list with commas.",
@@ -120,7 +120,7 @@ class ChooseArgs:
 
 @dataclass(frozen=True, kw_only=True)
 class ExecutorArgs:
-    """Where plans are priced."""
+    """Executor of a search."""
 
     executor: Annotated[Literal["local", "processes"], Opt(
         "Where plans are priced: in this process, or in processes of this machine.",

@@ -10,7 +10,7 @@ from .options import Opt, Pairs
 
 @dataclass(frozen=True, kw_only=True)
 class FileArgs:
-    """Files that say what other words do not."""
+    """Plan file and launch script."""
 
     plan: Annotated[str | Path | None, Opt(
         "Plan file (YAML, JSON): values of other flags under their names: `tp: 8`, `gbs: 2048`, also `model` and "
@@ -26,7 +26,7 @@ class FileArgs:
 
 @dataclass(frozen=True, kw_only=True)
 class EnvironmentArgs:
-    """What the script of a launch is read with."""
+    """Environment of a launch script."""
 
     env: Annotated[Pairs, Opt(
         "Environment variable for the script of a launch. Repeatable.",
@@ -172,7 +172,7 @@ class RunArgs:
 
 @dataclass(frozen=True, kw_only=True)
 class MoneyArgs:
-    """Who owns the machine."""
+    """Ownership of the machine."""
 
     basis: Annotated[Literal["market", "build"], Opt(
         "market: list prices of what is sold; build: bottom-up from dies, packages and parts.",
@@ -182,7 +182,7 @@ class MoneyArgs:
 
 @dataclass(frozen=True, kw_only=True)
 class OtherArgs:
-    """What is counted, and what is kept."""
+    """FLOP convention, unpriced operators and the cache."""
 
     allow_unpriced: Annotated[bool, Opt(
         "Price operators without a rule by the bytes that they move, and list them, instead of refusing the model.",
@@ -195,6 +195,6 @@ class OtherArgs:
 
 @dataclass(frozen=True, kw_only=True)
 class QuietArgs:
-    """Whether anything is said meanwhile."""
+    """Progress on or off."""
 
     quiet: Annotated[bool, Opt("Show no progress.", flags=("-q", "--quiet"))] = False

@@ -1,4 +1,4 @@
-"""What a word of a verb is: its type, default and help, and how its value is read from text or from Python."""
+"""Options of verbs: type, default, help, and the reading of values from text or Python."""
 
 from __future__ import annotations
 

@@ -76,7 +76,7 @@ class CostArgs:
 
 @dataclass(frozen=True, kw_only=True)
 class ExportArgs:
-    """Whose words are written."""
+    """Target framework of an export."""
 
     to: Annotated[
         Literal[

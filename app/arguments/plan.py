@@ -12,7 +12,7 @@ from .options import Opt, Pairs, Texts
 
 @dataclass(frozen=True, kw_only=True)
 class PhaseArgs:
-    """What is run."""
+    """Phase and sequence length."""
 
     phase: Literal["train", "prefill", "decode", "serve"] = "train"
     seq: int = 2048
@@ -20,7 +20,7 @@ class PhaseArgs:
 
 @dataclass(frozen=True, kw_only=True)
 class ImageArgs:
-    """What is read beside tokens."""
+    """Images of a sequence."""
 
     images: Annotated[int, Opt(
         "Images per sequence of a vision-language model, encoder included; 0: the language model alone.",
@@ -30,7 +30,7 @@ class ImageArgs:
 
 @dataclass(frozen=True, kw_only=True)
 class DimArgs:
-    """What dims of a file mean."""
+    """Named dims of a model file."""
 
     dim: Annotated[Pairs, Opt(
         "Meaning of a named dim of an ONNX or .pt2 file: batch, seq, kv, total (kv + seq), tokens (batch x seq) or a "
@@ -41,7 +41,7 @@ class DimArgs:
 
 @dataclass(frozen=True, kw_only=True)
 class DescribingArgs:
-    """What a factory (file.py:function) does not say itself."""
+    """Inputs, loss and leaves of a factory (file.py:function)."""
 
     input: Annotated[Texts, Opt(
         "Input of a factory's module, e.g. ids:int64[batch,seq] or image:bf16[batch,3,224,224]; dims are batch, seq, "
@@ -113,7 +113,7 @@ class DegreeArgs:
 
 @dataclass(frozen=True, kw_only=True)
 class ExpertShardArgs:
-    """How experts are split and reached."""
+    """Expert parallelism and its exchange."""
 
     ep: int = 1
     etp: int | None = None
@@ -129,7 +129,7 @@ class ExpertShardArgs:
 
 @dataclass(frozen=True, kw_only=True)
 class ShardArgs:
-    """What is sharded, by whom, and in which kernels."""
+    """Sharding of tensors and optimizer states, and kernels."""
 
     sp: bool | None = None
     tp_plan: str | Path = "megatron"
@@ -145,7 +145,7 @@ class ShardArgs:
 
 @dataclass(frozen=True, kw_only=True)
 class PrecisionArgs:
-    """In which types layers compute."""
+    """Numeric precision of layers."""
 
     precision: Literal[
         "none", "fp8", "fp8-delayed", "fp8-rowwise", "fp8-block", "mxfp8", "int8", "int8-dgrad", "nvfp4", "w8a16",
@@ -162,7 +162,7 @@ class PrecisionArgs:
 
 @dataclass(frozen=True, kw_only=True)
 class KeptArgs:
-    """What is recomputed, offloaded, and where ranks stand."""
+    """Recomputation, offload and placement of ranks."""
 
     recompute: Literal["none", "selective", "ops", "full", "save"] = "none"
     recompute_modules: str | Sequence[str] | None = None
@@ -179,7 +179,7 @@ class KeptArgs:
 
 @dataclass(frozen=True, kw_only=True)
 class LoweringArgs:
-    """How a graph is lowered, and what is shown of it."""
+    """Passes of the lowering, and dumps of graphs."""
 
     fuse: bool = True
     passes: Annotated[str | None, Opt(

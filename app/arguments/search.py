@@ -64,7 +64,7 @@ class SamplingArgs:
 
 @dataclass(frozen=True, kw_only=True)
 class ExecutionArgs:
-    """Where plans are priced, and what is kept of them."""
+    """Executor and ledger of a search."""
 
     max_memory: Annotated[str, Opt("Memory limit per process.", metavar="SIZE")] = "2GiB"
     executor: Annotated[Literal["local", "processes", "ray"], Opt(
@@ -107,7 +107,7 @@ class PlainRequestArgs:
 
 @dataclass(frozen=True, kw_only=True)
 class PoolSearchArgs:
-    """Whether pools are searched."""
+    """Search of disaggregated pools."""
 
     pools: Annotated[Literal["auto", "on", "off"], Opt(
         "Disaggregated prefill and decode: searched beside colocated replicas, alone, or not at all.",

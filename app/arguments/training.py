@@ -55,7 +55,7 @@ class SampleArgs:
 
 @dataclass(frozen=True, kw_only=True)
 class PlacementArgs:
-    """Where its rollouts run."""
+    """Devices of rollouts."""
 
     placement: Annotated[Literal["colocated", "split", "async"], Opt(
         "Placement of trainer and engine: same GPUs in turns (colocated), separate GPUs in lockstep (split), or the "
@@ -125,7 +125,7 @@ class RecomputeArgs:
 
 @dataclass(frozen=True, kw_only=True)
 class TopologyArgs:
-    """Which networks are compared."""
+    """Networks of a comparison."""
 
     topologies: Annotated[Listed | None, Opt(
         "Topologies with their numbers: torus=16x16x16, fat_tree=2 (oversubscription), dragonfly=16x32x8 (hosts, "

@@ -1,1 +1,1 @@
-"""What may be chosen, in words or in a file, and what a search of it finds."""
+"""Recomputation and offload policies: the space of a search and its result."""

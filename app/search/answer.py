@@ -1,4 +1,4 @@
-"""What a search found as files beside its answer: the best plan, and the front."""
+"""Write the files beside the answer of a search: the best plan and the front."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the words of a search say together: what is searched, over what a file of a space says."""
+"""The record of a search: typed words over the words of a space file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a search may choose, as typed: flags, `--fix`, `--vary` and a file of a space, brought to one record."""
+"""Axes of a search as typed: flags, `--fix`, `--vary` and a space file in one record."""
 
 from __future__ import annotations
 

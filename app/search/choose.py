@@ -1,4 +1,4 @@
-"""Which system, how many GPUs of it and which plan, for a training run with a deadline."""
+"""Choose a system, its number of GPUs and a plan for a training run with a deadline."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a search was asked for, turned into its job: systems, families, numbers, goals and limits."""
+"""Make the job of a search from its request: systems, families, numbers, goals and limits."""
 
 from __future__ import annotations
 

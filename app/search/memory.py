@@ -1,4 +1,4 @@
-"""What a process of a search takes, and how much of a search it may hold at a time."""
+"""Memory of a search process, and the number of rows that it may hold at once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How machines are chosen where they are too many to try all: words and keys, brought to one record."""
+"""Sampling of machines: words and keys of an optimiser in one record."""
 
 from __future__ import annotations
 

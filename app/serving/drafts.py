@@ -1,4 +1,4 @@
-"""What a user said of speculative decoding, and the server that it makes of one that does not draft."""
+"""Words of speculative decoding, and the server that drafts by them."""
 
 from __future__ import annotations
 

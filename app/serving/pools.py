@@ -1,4 +1,4 @@
-"""What a user said of pools: prompts on some devices, answers on others."""
+"""Words of disaggregated pools: prompts on some devices, answers on others."""
 
 from __future__ import annotations
 

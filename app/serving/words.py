@@ -1,4 +1,4 @@
-"""What a user said of a server and of the requests that come to it, and what it comes to together."""
+"""Words of a server and its requests, and the record of both."""
 
 from __future__ import annotations
 
